@@ -11,6 +11,14 @@ struct Sum {
     value: f64,
 }
 
+/// An increase that was added, and what it was added to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct AddedIncrease {
+    column: Column,
+    at: Timestamp,
+    before: Sum,
+}
+
 /// Sums of all series. They begin with zero, or with the sum that was stored before a restart.
 #[derive(Debug, Default)]
 pub(super) struct RunningSums(HashMap<Column, Sum>);
@@ -26,8 +34,14 @@ impl RunningSums {
         self.0.insert(column, Sum { at, value });
     }
 
-    /// Adds an increase. Returns the sum; `None` if the increase, or a later one, was added before.
-    pub fn add(&mut self, column: Column, at: Timestamp, increase: f64) -> Option<f64> {
+    /// Adds an increase. Returns the sum, and what takes it back; `None` if the increase, or a later one, was added
+    /// before.
+    pub fn add(
+        &mut self,
+        column: Column,
+        at: Timestamp,
+        increase: f64,
+    ) -> Option<(f64, AddedIncrease)> {
         let sum = self.0.entry(column).or_insert(Sum {
             at: Timestamp(i64::MIN),
             value: 0.0,
@@ -37,18 +51,20 @@ impl RunningSums {
             return None;
         }
 
+        let before = *sum;
         sum.at = at;
         sum.value += increase;
-        Some(sum.value)
+        let added = AddedIncrease { column, at, before };
+        Some((sum.value, added))
     }
 
-    /// Takes back an increase whose sample could not be stored.
-    pub fn take_back(&mut self, column: Column, at: Timestamp, increase: f64) {
-        if let Some(sum) = self.0.get_mut(&column) {
-            sum.value -= increase;
-            if sum.at == at {
-                sum.at = at.minus(std::time::Duration::from_millis(1));
-            }
+    /// Takes back an increase whose sample could not be stored, so that its repetition counts. Of several, the newest
+    /// first. An increase to which another was added stays: the sum of the later sample has it.
+    pub fn take_back(&mut self, added: AddedIncrease) {
+        if let Some(sum) = self.0.get_mut(&added.column)
+            && sum.at == added.at
+        {
+            *sum = added.before;
         }
     }
 
@@ -66,17 +82,44 @@ mod tests {
     fn an_increase_that_comes_again_is_added_once() {
         let mut sums = RunningSums::default();
         let column = Column::at(3);
-        assert_eq!(sums.add(column, Timestamp(10), 2.0), Some(2.0));
-        assert_eq!(sums.add(column, Timestamp(10), 2.0), None);
-        assert_eq!(sums.add(column, Timestamp(20), 3.0), Some(5.0));
-        assert_eq!(sums.add(Column::at(4), Timestamp(20), 1.0), Some(1.0));
-        // The store could not take the sample; the sender repeats it.
-        sums.take_back(column, Timestamp(20), 3.0);
-        assert_eq!(sums.add(column, Timestamp(20), 3.0), Some(5.0));
+        let mut add = |column, at, increase| {
+            let added = sums.add(column, Timestamp(at), increase);
+            added.map(|(sum, _)| sum)
+        };
+        assert_eq!(add(column, 10, 2.0), Some(2.0));
+        assert_eq!(add(column, 10, 2.0), None);
+        assert_eq!(add(column, 20, 3.0), Some(5.0));
+        assert_eq!(add(Column::at(4), 20, 1.0), Some(1.0));
         sums.forget(column);
-        assert_eq!(sums.add(column, Timestamp(30), 1.0), Some(1.0));
+        let mut add = |at, increase| Some(sums.add(column, Timestamp(at), increase)?.0);
+        assert_eq!(add(30, 1.0), Some(1.0));
         sums.resume(column, Timestamp(40), 7.0);
-        assert_eq!(sums.add(column, Timestamp(40), 2.0), None);
-        assert_eq!(sums.add(column, Timestamp(50), 2.0), Some(9.0));
+        let mut add = |at, increase| Some(sums.add(column, Timestamp(at), increase)?.0);
+        assert_eq!(add(40, 2.0), None);
+        assert_eq!(add(50, 2.0), Some(9.0));
+    }
+
+    #[test]
+    fn increases_that_could_not_be_stored_are_added_when_they_come_again() {
+        let mut sums = RunningSums::default();
+        let column = Column::at(3);
+        let mut add = |at, increase| sums.add(column, Timestamp(at), increase).unwrap();
+        assert_eq!(add(10, 2.0).0, 2.0);
+        // Two of one request, which the store did not take.
+        let failed = [add(20, 3.0).1, add(25, 4.0).1];
+        failed.into_iter().rev().for_each(|one| sums.take_back(one));
+
+        let mut add = |at, increase| sums.add(column, Timestamp(at), increase).unwrap();
+        // An earlier one than those, too.
+        assert_eq!(add(15, 1.0).0, 3.0);
+        assert_eq!(add(20, 3.0).0, 6.0);
+        let (sum, first) = add(25, 4.0);
+        assert_eq!(sum, 10.0);
+
+        // The next request was stored meanwhile: its sum has the increase of the one that failed.
+        assert_eq!(add(30, 1.0).0, 11.0);
+        sums.take_back(first);
+        assert_eq!(sums.add(column, Timestamp(25), 4.0), None);
+        assert_eq!(sums.add(column, Timestamp(40), 1.0).unwrap().0, 12.0);
     }
 }

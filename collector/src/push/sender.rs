@@ -4,7 +4,7 @@ mod histograms;
 
 use self::histograms::HistogramPlace;
 use super::config::{PushConfig, SenderConfig};
-use super::delta::RunningSums;
+use super::delta::{AddedIncrease, RunningSums};
 use super::metrics::{PushMetrics, RejectReason, SenderMetrics};
 use super::places::{Place, Places};
 use super::replica::Election;
@@ -132,7 +132,7 @@ struct Checked {
     /// Samples that are the parts of one histogram each.
     sets: Vec<Range<usize>>,
     /// Increases that were added to running sums.
-    increases: Vec<(Column, Timestamp, f64)>,
+    increases: Vec<AddedIncrease>,
 }
 
 impl Sender {
@@ -411,11 +411,10 @@ impl Sender {
 
                 let mut sample = plain_sample(*given);
                 if series.is_delta {
-                    let increase = sample.value;
-                    match state.sums.add(column, sample.at, increase) {
-                        Some(sum) => {
+                    match state.sums.add(column, sample.at, sample.value) {
+                        Some((sum, added)) => {
                             sample.value = sum;
-                            checked.increases.push((column, sample.at, increase));
+                            checked.increases.push(added);
                         }
                         None => {
                             report.repeated += 1;
@@ -536,7 +535,8 @@ impl Sender {
     }
 
     fn new_column(&self, labels: Labels) -> Result<Column, (RejectReason, String)> {
-        if self.group.series_count() >= self.max_series {
+        // A known series adds none: its labels may come in another order, or their place was forgotten.
+        if self.group.series_count() >= self.max_series && !self.group.has_series(&labels) {
             let reason = RejectReason::SeriesLimit;
             return Err((reason, format!("{labels}: {}", reason.words())));
         }
@@ -554,8 +554,8 @@ impl Sender {
 
 /// Takes back the increases of samples that could not be stored.
 fn take_back(state: &mut SenderState, checked: &Checked) {
-    for &(column, at, increase) in checked.increases.iter().rev() {
-        state.sums.take_back(column, at, increase);
+    for &added in checked.increases.iter().rev() {
+        state.sums.take_back(added);
     }
 }
 

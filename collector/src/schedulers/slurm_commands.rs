@@ -18,6 +18,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 use takt_jobs::{Node, NodeEvent, Reservation, ShareSettings};
 use takt_model::UnixTime;
 use takt_slurm::access_text::{self, constrains_devices};
@@ -35,6 +36,9 @@ const SLUID_COLUMNS: &str = ",SLUID,OriginalSLUID";
 /// The first release whose sacct has [`SLUID_COLUMNS`].
 const SLUIDS_SINCE: Release = Release { year: 26, month: 5 };
 
+/// Time after which sacct is asked for its version again: it may be upgraded without slurmctld.
+const SACCT_VERSION_INTERVAL: Duration = Duration::from_secs(3600);
+
 /// Slurm's commands, from `jobs.slurm_bin` or PATH.
 #[derive(Debug)]
 struct SlurmCommands {
@@ -45,6 +49,8 @@ struct SlurmCommands {
     version: Option<String>,
     /// Whether sacct has [`SLUID_COLUMNS`].
     has_sluids: bool,
+    /// When sacct was asked for its version. `None` if it is to be asked at the next poll.
+    sacct_asked: Option<Instant>,
     /// Whether Slurm hid other users' jobs, when slurmctld last answered.
     hides_jobs: bool,
     /// User who asks, if known.
@@ -68,6 +74,7 @@ impl SlurmCommands {
             constrains_devices: None,
             version: None,
             has_sluids: false,
+            sacct_asked: None,
             hides_jobs: false,
             uid,
         }
@@ -85,7 +92,7 @@ impl SlurmCommands {
         Ok(access_text::is_operator(&users, uid))
     }
 
-    async fn sacct(&self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
+    async fn sacct(&mut self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
         let delimiter = secret_delimiter().map_err(|source| PollError::Run {
             program: "sacct",
             source,
@@ -104,18 +111,25 @@ impl SlurmCommands {
             &columns,
         ];
 
-        let text = ask(&self.config, "sacct", args.iter().chain(which)).await?;
+        let answer = ask(&self.config, "sacct", args.iter().chain(which)).await;
+        if answer.is_err() {
+            // It may be another sacct now, which refuses the columns.
+            self.sacct_asked = None;
+        }
+        let text = answer?;
         Ok(SchedulerAnswer::Sacct { text, delimiter })
     }
 
-    /// Returns whether sacct has [`SLUID_COLUMNS`]. It may be older than slurmctld.
-    async fn sacct_has_sluids(&self) -> bool {
-        let printed = self.text("sacct", &["--version"]).await;
-        let release = printed.ok().and_then(|text| {
-            let version = text.trim().strip_prefix("slurm ")?;
-            version.parse::<Release>().ok()
-        });
-        release.is_some_and(|release| release >= SLUIDS_SINCE)
+    /// Asks sacct whether it has [`SLUID_COLUMNS`]: it may be older than slurmctld. Without an answer, the last one counts.
+    async fn ask_for_sluids(&mut self) {
+        let Ok(printed) = self.text("sacct", &["--version"]).await else {
+            self.sacct_asked = None;
+            return;
+        };
+        let version = printed.trim().strip_prefix("slurm ");
+        let release = version.and_then(|version| version.parse::<Release>().ok());
+        self.has_sluids = release.is_some_and(|release| release >= SLUIDS_SINCE);
+        self.sacct_asked = Some(Instant::now());
     }
 }
 
@@ -150,9 +164,12 @@ impl Scheduler for SlurmCommands {
         let settings = settings(&self.config).await?;
         self.constrains_devices = constrains_devices(&settings);
         let version = access_text::version(&settings).map(str::to_owned);
-        // A process for each poll would be too much, so sacct is asked only when slurmctld has another version.
-        if version != self.version {
-            self.has_sluids = self.sacct_has_sluids().await;
+        // A process for each poll would be too much.
+        let is_known = self
+            .sacct_asked
+            .is_some_and(|at| at.elapsed() < SACCT_VERSION_INTERVAL);
+        if version != self.version || !is_known {
+            self.ask_for_sluids().await;
             self.version = version;
         }
         // Without slurmdbd, Slurm has no operators.
@@ -341,6 +358,47 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
     use tempfile::tempdir;
+
+    #[tokio::test]
+    async fn sacct_is_asked_again_although_slurmctld_stays() {
+        let folder = tempdir().unwrap();
+        let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stand-in.sh");
+        for program in ["scontrol", "sacct"] {
+            symlink(stand_in, folder.path().join(program)).unwrap();
+        }
+        let is = |program: &str, body: &str| {
+            fs::write(folder.path().join(format!("{program}.body")), body).unwrap();
+        };
+        let config = JobsConfig {
+            slurm_bin: Some(folder.path().to_owned()),
+            ..JobsConfig::default()
+        };
+        let mut slurm = SlurmCommands::new(config, None);
+
+        // slurmctld is upgraded first. Without an answer, sacct is asked at the next poll.
+        is("scontrol", "echo 'SLURM_VERSION = 26.05.1'");
+        is("sacct", "exit 1");
+        slurm.time().await;
+        is("sacct", "echo slurm 25.11.2");
+        slurm.time().await;
+        assert!(!slurm.has_sluids && slurm.sacct_asked.is_some());
+
+        is("sacct", "echo slurm 26.05.1");
+        slurm.time().await;
+        assert!(!slurm.has_sluids, "not at each poll");
+        slurm.sacct_asked = Instant::now().checked_sub(SACCT_VERSION_INTERVAL);
+        slurm.time().await;
+        assert!(slurm.has_sluids);
+
+        // The machine gets an older sacct, which refuses the columns.
+        is(
+            "sacct",
+            "case \"$*\" in *SLUID*) exit 1;; *) echo slurm 25.11.2;; esac",
+        );
+        assert!(slurm.jobs_by_id(&["7"]).await.is_err());
+        slurm.time().await;
+        assert!(slurm.jobs_by_id(&["7"]).await.is_ok());
+    }
 
     /// An operator of a directory service, who is not in /etc/passwd, was told that jobs are hidden.
     #[tokio::test]

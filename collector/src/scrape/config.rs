@@ -193,6 +193,25 @@ impl ScrapeConfig {
         invalid
     }
 
+    /// Returns each `slurm_bin` of `slurm_sd_configs` without a `scontrol`. None if [`Self::validate`] fails.
+    pub fn missing_commands(&self) -> Vec<ConfigError> {
+        let mut missing = Vec::new();
+        for (key, config) in self.keyed_jobs().unwrap_or_default() {
+            for (at, sd) in config.slurm_sd_configs.iter().enumerate() {
+                if let Some(folder) = &sd.slurm_bin
+                    && !folder.join("scontrol").is_file()
+                {
+                    missing.push(ConfigError::new(
+                        format!("{key}.slurm_sd_configs[{at}].slurm_bin"),
+                        "the folder of scontrol",
+                        format!("no scontrol in {}", folder.display()),
+                    ));
+                }
+            }
+        }
+        missing
+    }
+
     /// Returns the checked scrape configurations: `configs` first, then those of
     /// `prometheus_config`.
     pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {

@@ -187,6 +187,9 @@ impl JobConfig {
                 .flat_map(HttpSdConfig::paths),
         );
 
+        let commands = self.slurm_sd_configs.iter_mut();
+        files.extend(commands.filter_map(|sd| sd.slurm_bin.as_mut()));
+
         for file in files
             // Defaults have empty paths. `base` joined to one would be a folder, which hides that it is missing.
             .into_iter()

@@ -14,7 +14,7 @@ use super::scraper::{Scraper, ScraperContext, ScraperEnd};
 use super::status::{DiscoveryProblem, TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use takt_model::Labels;
@@ -210,6 +210,8 @@ struct RunningScraper {
     status: Arc<Mutex<TargetStatus>>,
     /// Whether all scrapes fail because the job has too many targets.
     is_refused: bool,
+    /// Whether the configuration has the target, and no other list.
+    is_fixed: bool,
     end: Option<oneshot::Sender<ScraperEnd>>,
     task: JoinHandle<()>,
 }
@@ -241,6 +243,8 @@ impl RunningScraper {
 struct WantedTargets {
     /// Targets in the order of discovery, with distinct labels.
     targets: Vec<Target>,
+    /// Labels of the targets that the configuration has.
+    fixed: HashSet<Labels>,
     dropped: Vec<Labels>,
     /// Failures of providers, and why targets that they found cannot be scraped.
     problems: Vec<String>,
@@ -389,11 +393,12 @@ impl JobTask {
             ..WantedTargets::default()
         };
 
-        let mut known: std::collections::HashSet<Labels> = wanted
+        let mut known: HashSet<Labels> = wanted
             .targets
             .iter()
             .map(|target| target.labels.clone())
             .collect();
+        wanted.fixed.clone_from(&known);
         let job = self.job.config.job_name.as_str();
 
         let lists = self.job.providers.iter().zip(&self.lists);
@@ -404,6 +409,9 @@ impl JobTask {
         for (provider, found) in found {
             match Target::discovered(found, &self.job, &self.shared.cluster) {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
+                    if provider.fixed().is_some() {
+                        wanted.fixed.insert(target.labels.clone());
+                    }
                     wanted.targets.push(target)
                 }
                 // As in Prometheus, targets with equal scrapes count once.
@@ -449,8 +457,8 @@ impl JobTask {
                     || !Arc::ptr_eq(job, &running.job)
                     || running.is_refused != is_over_limit
             }
-            // The target may still be on a list that has not come yet.
-            None => wanted.is_complete,
+            // The target may still be on a list that has not come yet, unless it was on none of these.
+            None => wanted.is_complete || running.is_fixed,
         };
 
         let over: Vec<Labels> = self
@@ -483,7 +491,9 @@ impl JobTask {
         let mut targets = Vec::with_capacity(wanted.targets.len());
 
         for target in wanted.targets {
-            if let Some(running) = self.running.get(&target.labels) {
+            let is_fixed = wanted.fixed.contains(&target.labels);
+            if let Some(running) = self.running.get_mut(&target.labels) {
+                running.is_fixed = is_fixed;
                 targets.push(Arc::clone(&running.status));
                 continue;
             }
@@ -502,7 +512,8 @@ impl JobTask {
 
             match Fetcher::new(&self.job, &target, &self.client) {
                 Ok(fetcher) => {
-                    let running = self.scrape(target, fetcher, status, is_over_limit);
+                    let mut running = self.scrape(target, fetcher, status, is_over_limit);
+                    running.is_fixed = is_fixed;
                     self.running.insert(running.target.labels.clone(), running);
                 }
                 Err(error) => {
@@ -565,6 +576,7 @@ impl JobTask {
             job,
             status,
             is_refused,
+            is_fixed: false,
             end: Some(end),
             task: tokio::spawn(scraper.run(ended)),
         }

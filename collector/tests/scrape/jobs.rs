@@ -851,3 +851,35 @@ fn a_reload_disturbs_only_what_it_changes() {
     );
     drop(scraping.stop());
 }
+
+/// It stayed, and counted as up, until a list of the same job was read.
+#[test]
+fn a_target_that_left_the_configuration_ends_while_another_list_is_missing() {
+    let serve = || Target::start(|_, _| page("a 1\n"));
+    let (stays, goes) = (serve(), serve());
+    let with = |targets: &[&Target]| {
+        let addresses: Vec<_> = targets.iter().map(|target| target.address).collect();
+        jobs(
+            100,
+            json!([{
+                "job_name": "node",
+                "static_configs": [{"targets": addresses}],
+                "slurm_sd_configs": [{"slurm_bin": "/nowhere"}],
+            }]),
+        )
+    };
+    let up = |all: &Scraping| {
+        let targets = all.manager.targets().into_iter();
+        targets
+            .filter(|target| target.health == TargetHealth::Up)
+            .count()
+    };
+
+    let root = tempdir().unwrap();
+    let scraping = Scraping::start(root.path(), with(&[&stays, &goes]));
+    scraping.wait_until("both are up", |all| up(all) == 2);
+    scraping.reload(&with(&[&stays]));
+    scraping.wait_until("one is left", |all| all.manager.targets().len() == 1);
+    scraping.wait_until("it is up", |all| up(all) == 1);
+    drop(scraping.stop());
+}

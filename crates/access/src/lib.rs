@@ -24,5 +24,5 @@ pub use role::{Role, UnknownRole};
 pub use role_book::RoleBook;
 pub use secret::{NoRandomNumbers, hash, is_token, keyed_hash, new_secret, new_token};
 pub use sign_in_ways::SignInWays;
-pub use throttle::Throttle;
+pub use throttle::{AttemptLimit, Throttle};
 pub use viewer::{ActNote, OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

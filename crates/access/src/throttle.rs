@@ -1,5 +1,6 @@
-//! Limits for guessing passwords: by account, by address, and by both.
+//! Limits for signing in: of all attempts by address, and of wrong passwords by account, by address, and by both.
 
+use crate::session::{ATTEMPT_SECONDS, MAX_ATTEMPTS, is_within};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
@@ -75,13 +76,48 @@ impl Throttle {
     }
 }
 
+/// Counts of all attempts to sign in, right or wrong, by address.
+#[derive(Debug)]
+pub struct AttemptLimit(Counts<IpAddr>);
+
+impl Default for AttemptLimit {
+    fn default() -> Self {
+        Self(Counts::within(ATTEMPT_SECONDS))
+    }
+}
+
+impl AttemptLimit {
+    /// Counts an attempt. Returns false, and counts nothing, if the address has made too many.
+    pub fn allows(&mut self, address: IpAddr, now: UnixTime) -> bool {
+        let address = network_of(address);
+        let is_free = self.0.of(&address, now) < MAX_ATTEMPTS;
+        if is_free {
+            self.0.add(address, now);
+        }
+        is_free
+    }
+}
+
 /// Times of attempts by key.
 #[derive(Debug)]
-struct Counts<K>(HashMap<K, VecDeque<UnixTime>>);
+struct Counts<K> {
+    times: HashMap<K, VecDeque<UnixTime>>,
+    /// Seconds in which attempts count.
+    window_seconds: i64,
+}
 
 impl<K> Default for Counts<K> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self::within(WINDOW_SECONDS)
+    }
+}
+
+impl<K> Counts<K> {
+    fn within(window_seconds: i64) -> Self {
+        Self {
+            times: HashMap::new(),
+            window_seconds,
+        }
     }
 }
 
@@ -90,45 +126,49 @@ where
     K: Hash + Eq + Clone,
 {
     fn of(&mut self, key: &K, now: UnixTime) -> usize {
-        let Some(times) = self.0.get_mut(key) else {
+        let window = self.window_seconds;
+        let Some(times) = self.times.get_mut(key) else {
             return 0;
         };
         // Times that have left the window go here, so no task has to clean the map.
-        times.retain(|at| now < *at + WINDOW_SECONDS);
+        times.retain(|at| is_within(*at, window, now));
         let count = times.len();
         if count == 0 {
-            self.0.remove(key);
+            self.times.remove(key);
         }
         count
     }
 
     fn add(&mut self, key: K, now: UnixTime) {
-        if self.0.len() >= MAX_KEYS && !self.0.contains_key(&key) {
+        if self.times.len() >= MAX_KEYS && !self.times.contains_key(&key) {
             self.make_room(now);
         }
-        self.0.entry(key).or_default().push_back(now);
+        self.times.entry(key).or_default().push_back(now);
     }
 
     fn make_room(&mut self, now: UnixTime) {
         // Expired keys go first. The one that was used longest ago is sacrificed only if all are recent.
-        let is_recent =
-            |times: &VecDeque<UnixTime>| times.back().is_some_and(|at| now < *at + WINDOW_SECONDS);
-        self.0.retain(|_, times| is_recent(times));
+        let window = self.window_seconds;
+        self.times
+            .retain(|_, times| times.back().is_some_and(|at| is_within(*at, window, now)));
 
-        if self.0.len() >= MAX_KEYS {
-            let oldest = self.0.iter().min_by_key(|(_, times)| times.back().copied());
+        if self.times.len() >= MAX_KEYS {
+            let oldest = self
+                .times
+                .iter()
+                .min_by_key(|(_, times)| times.back().copied());
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                self.0.remove(&oldest);
+                self.times.remove(&oldest);
             }
         }
     }
 
     fn take_back(&mut self, key: &K) {
         // With two attempts at once, this may remove the time of the other. Their number stays right.
-        if let Some(times) = self.0.get_mut(key) {
+        if let Some(times) = self.times.get_mut(key) {
             times.pop_back();
             if times.is_empty() {
-                self.0.remove(key);
+                self.times.remove(key);
             }
         }
     }
@@ -153,6 +193,29 @@ mod tests {
 
     const START: UnixTime = UnixTime(0);
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+    #[test]
+    fn a_flood_of_addresses_frees_no_guesser() {
+        let mut limit = AttemptLimit::default();
+        let guesser = IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1]);
+        let tries = (0..20).filter(|_| limit.allows(guesser, START)).count();
+        assert_eq!(tries, MAX_ATTEMPTS);
+        // Another address of the same network of 64 bits is the same machine.
+        let same = IpAddr::from([0x2001, 0xdb8, 0, 1, 5, 6, 7, 8]);
+        assert!(!limit.allows(same, START));
+
+        // Of more addresses than are counted, the one that came longest ago makes room, and no other.
+        let mut limit = AttemptLimit::default();
+        for n in 0..MAX_KEYS as u16 {
+            assert!(limit.allows(other(n), START));
+        }
+        let tries = (0..20).filter(|_| limit.allows(guesser, START + 1));
+        assert_eq!(tries.count(), MAX_ATTEMPTS);
+        assert!(limit.allows(HERE, START + 1));
+        assert!(!limit.allows(guesser, START + 1));
+        assert!(limit.0.times.len() <= MAX_KEYS);
+        assert!(limit.allows(guesser, START + 1 + ATTEMPT_SECONDS));
+    }
 
     fn other(last: u16) -> IpAddr {
         IpAddr::from([10, 1, (last >> 8) as u8, last as u8])
@@ -244,7 +307,9 @@ mod tests {
             );
             throttle.trust(&number.to_string(), HERE, UnixTime(i64::from(number)));
         }
-        assert!(throttle.both.0.len() <= MAX_KEYS && throttle.trusted.len() <= MAX_KEYS);
-        assert!(throttle.account.0.len() <= MAX_KEYS && throttle.address.0.len() <= MAX_KEYS);
+        assert!(throttle.both.times.len() <= MAX_KEYS && throttle.trusted.len() <= MAX_KEYS);
+        assert!(
+            throttle.account.times.len() <= MAX_KEYS && throttle.address.times.len() <= MAX_KEYS
+        );
     }
 }

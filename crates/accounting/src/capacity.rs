@@ -505,10 +505,12 @@ impl<'n> Stranded<'n> {
             let mut since = self.from;
 
             for (at, begins, held) in changes {
-                // Free GPUs cannot be used without a CPU and some memory.
-                let full =
-                    cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
-                if full {
+                // Free GPUs cannot be used without a CPU and some memory. Slurm names no CPUs or memory of
+                // nodes where it does not allot them (RealMemory is 1 MB then).
+                let no_cpu = has.cpus > 0 && cpus >= has.cpus;
+                let no_memory = has.mem_bytes >= LEAST_MEMORY_BYTES
+                    && memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
+                if no_cpu || no_memory {
                     sum += u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.since(since));
                 }
 

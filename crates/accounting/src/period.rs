@@ -82,7 +82,11 @@ impl Unit {
     /// years.
     fn next(self, at: &Zoned) -> Option<Zoned> {
         let day = match self {
-            Self::Hour => return at.checked_add(1.hour()).ok()?.round(jiff::Unit::Hour).ok(),
+            // Elapsed time, not the clock's: a clock that is set by half an hour has an hour that ends early.
+            Self::Hour => {
+                let past = i64::from(at.minute()) * 60 + i64::from(at.second());
+                return at.checked_add((3600 - past).seconds()).ok();
+            }
             Self::Day => at.date().tomorrow().ok()?,
             Self::Month => at.date().first_of_month().checked_add(1.month()).ok()?,
             Self::Year => at.date().first_of_year().checked_add(1.year()).ok()?,

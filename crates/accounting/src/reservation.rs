@@ -195,7 +195,8 @@ fn pieces((from, to): TimeSpan, cuts: impl Iterator<Item = UnixTime>) -> Vec<Tim
 
 /// Returns the CPU-seconds of unused reservations in `[from, to)` that Slurm charges to their
 /// owners: hour by hour, in equal parts, rounded down. While one job runs in a reservation, all of
-/// it counts as used.
+/// it counts as used; jobs that run at the same time use it once each, as in Slurm's rollup, which
+/// thus charges less idle time than there was, but never less than none.
 pub fn idle_charges(
     reservations: &[Reservation],
     runs: &[ReservedRun<'_>],
@@ -387,6 +388,19 @@ mod tests {
         assert_eq!(charged[&owner("lab", "ann")], idle / 3);
         assert_eq!(charged.values().sum::<u64>(), idle);
         assert_eq!(charged.len(), 3);
+
+        // Slurm adds up the jobs of an hour: two half hours at once are a full one, three are no more.
+        let hour = (UnixTime(3600), UnixTime(7200));
+        let half = run(3600, 5400);
+        let of = |runs: &[ReservedRun<'_>]| -> u64 {
+            idle_charges(slice::from_ref(&kept), runs, hour)
+                .values()
+                .sum()
+        };
+        assert_eq!(of(&[half]), 1800 * 8);
+        assert_eq!(of(&[half, half]), 0);
+        assert_eq!(of(&[half, half, half]), 0);
+
         assert_eq!(
             idle_charges(&[kept], &[], (UnixTime(20_000), UnixTime(30_000))),
             BTreeMap::new()

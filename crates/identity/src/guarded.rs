@@ -98,20 +98,27 @@ where
     /// Adds a route with its needs. Two routes of one path, with different methods, are joined.
     #[must_use]
     pub fn route(mut self, path: &str, needs: RouteNeeds, handler: MethodRouter<S>) -> Self {
-        // A second entry must not replace the first: its methods would then be guarded by the needs of the other route.
+        self.join(path, needs);
+        self.router = self.router.route(path, handler);
+        self
+    }
+
+    /// Notes the needs of a route. A second entry must not replace the first: its methods would then be guarded by the
+    /// needs of the other route.
+    fn join(&mut self, path: &str, needs: RouteNeeds) {
         let joined = match self.needs.get(path) {
             Some(known) => known.joined(needs),
             None => needs,
         };
         self.needs.insert(path.to_owned(), joined);
-        self.router = self.router.route(path, handler);
-        self
     }
 
-    /// Adds the routes of another router.
+    /// Adds the routes of another router. Routes of one path are joined, as in [`route`](Self::route).
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
-        self.needs.extend(other.needs);
+        for (path, needs) in &other.needs {
+            self.join(path, *needs);
+        }
         self.router = self.router.merge(other.router);
         self.refused = self.refused.or(other.refused);
         self
@@ -151,5 +158,35 @@ where
     /// Returns the router, the needs of its routes, and what browsers get instead of a refusal in JSON.
     pub fn into_parts(self) -> (Router<S>, NeedTable, Option<RefusedPage>) {
         (self.router, self.needs, self.refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::{get, post};
+    use takt_access::{Need, Role};
+
+    #[test]
+    fn a_merged_path_keeps_the_needs_of_both_routes() {
+        let read = || {
+            GuardedRouter::<()>::new().route(
+                "/x",
+                RouteNeeds::read(Need::SignedIn),
+                get(|| async {}),
+            )
+        };
+        let change = || {
+            GuardedRouter::<()>::new().route(
+                "/x",
+                RouteNeeds::change(Role::Admin),
+                post(|| async {}),
+            )
+        };
+        let expected = RouteNeeds::read(Need::SignedIn).joined(RouteNeeds::change(Role::Admin));
+
+        for merged in [read().merge(change()), change().merge(read())] {
+            assert_eq!(merged.needs()["/x"], expected);
+        }
     }
 }

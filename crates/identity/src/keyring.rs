@@ -3,22 +3,20 @@
 use super::discard_error;
 use super::known::SignInWay;
 use super::sign_in::CommandToken;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use takt_access::session::{
-    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, MAX_ATTEMPTS, MAX_CODES,
-    is_valid, is_within,
+    CODE_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, MAX_CODES, is_valid, is_within,
 };
-use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret, new_token};
+use takt_access::{
+    AttemptLimit, NoRandomNumbers, Role, Throttle, hash, is_token, new_secret, new_token,
+};
 use takt_model::UnixTime;
 use takt_store::{AuditRecord, Records, SessionRecord, Store, StoreError, TokenRecord};
 
 /// Seconds between two notes of the use of a token or session.
 const NOTE_SECONDS: i64 = 60;
-
-/// Maximum number of addresses whose attempts are counted.
-const MAX_ADDRESSES: usize = 10_000;
 
 /// Maximum length of the name of a machine in the name of its token.
 const MAX_MACHINE_CHARS: usize = 64;
@@ -42,8 +40,8 @@ struct State {
     sessions: HashMap<String, SessionRecord>,
     /// Codes of links by their hash.
     codes: HashMap<String, LinkCode>,
-    /// Times of the attempts to sign in, by address.
-    attempts: HashMap<IpAddr, VecDeque<UnixTime>>,
+    /// Attempts to sign in.
+    attempts: AttemptLimit,
     /// Wrong passwords.
     throttle: Throttle,
 }
@@ -279,19 +277,7 @@ impl Keyring {
 
     /// Counts an attempt to sign in. Returns false if the address has made too many.
     pub fn may_attempt(&self, address: IpAddr, now: UnixTime) -> bool {
-        let mut state = self.lock();
-        // A flood of addresses clears the counts: memory has a limit, and the codes have 256 bits.
-        if state.attempts.len() >= MAX_ADDRESSES {
-            state.attempts.clear();
-        }
-
-        let times = state.attempts.entry(address).or_default();
-        times.retain(|at| is_within(*at, ATTEMPT_SECONDS, now));
-        if times.len() >= MAX_ATTEMPTS {
-            return false;
-        }
-        times.push_back(now);
-        true
+        self.lock().attempts.allows(address, now)
     }
 
     /// Counts and forgets wrong passwords.
@@ -355,6 +341,7 @@ fn read(records: &Records<'_>) -> Result<Keys, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_access::session::{ATTEMPT_SECONDS, MAX_ATTEMPTS};
 
     #[test]
     fn a_code_signs_in_once_and_for_two_minutes() {

@@ -23,6 +23,9 @@ pub fn expand(list: &str) -> Result<Vec<String>, NodeListError> {
         while let Some(open) = rest.find('[') {
             // The first bracket is replaced for all names so far; each further one multiplies them.
             let close = rest[open..].find(']').ok_or_else(|| refused(list))? + open;
+            if rest[..open].contains(']') {
+                return Err(refused(list));
+            }
             let numbers = ranges(&rest[open + 1..close], MAX_NODES).ok_or_else(|| refused(list))?;
 
             // The product is checked before it is built: `n[1-60000]x[1-60000]` would take all memory.
@@ -109,6 +112,21 @@ fn refused(list: &str) -> NodeListError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Most of these are malformed.
+        #[test]
+        fn no_name_has_a_part_of_the_notation(list in "[n12,:\\[\\]-]{0,12}") {
+            if let Ok(names) = expand(&list) {
+                prop_assert!(names.len() <= MAX_NODES);
+                for name in names {
+                    prop_assert!(!name.is_empty(), "{list}");
+                    prop_assert!(!name.contains(['[', ']', ',']), "{list} has {name}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn lists() {
@@ -138,6 +156,8 @@ mod tests {
             "n[2-1]",
             "a,,b",
             "n[1-2]]",
+            "n1][2]",
+            "n[1]][2]",
             "n[0-99999999999999999999]",
         ] {
             assert_eq!(expand(list), Err(NodeListError(list.to_owned())));

@@ -215,7 +215,9 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
             // As written, because a double would lose digits. The parse only shows that it is a
             // plain number.
             digits if digits.parse::<f64>().is_ok_and(f64::is_finite) => digits.to_owned(),
-            other => double(parse_double(other)?),
+            // A number of too many digits is no infinity.
+            digits if digits.contains(|c: char| c.is_ascii_digit()) => return None,
+            word => double(parse_double(word)?),
         },
         Type::BOOL => match text.trim().to_ascii_lowercase().as_str() {
             "t" | "true" | "1" | "on" | "yes" => "TRUE".to_owned(),
@@ -361,8 +363,10 @@ fn numeric(bytes: &[u8]) -> Option<String> {
     let sign = match *sign as u16 {
         0 => "",
         0x4000 => "-",
-        // 0xC000 is NaN. Infinities, 0xD000 and 0xF000, become NaN, too.
-        _ => return Some("'NaN'::DOUBLE".to_owned()),
+        0xC000 => return Some(double(f64::NAN)),
+        0xD000 => return Some(double(f64::INFINITY)),
+        0xF000 => return Some(double(f64::NEG_INFINITY)),
+        _ => return None,
     };
     // Groups that the client left out are zeros.
     let whole: String = (0..=i32::from(*weight).max(0))
@@ -457,6 +461,9 @@ mod tests {
             ("-7", Type::INT4, "-7"),
             ("1.50", Type::NUMERIC, "1.50"),
             ("NaN", Type::FLOAT8, "'NaN'::DOUBLE"),
+            ("NaN", Type::NUMERIC, "'NaN'::DOUBLE"),
+            ("Infinity", Type::NUMERIC, "'inf'::DOUBLE"),
+            ("-Infinity", Type::NUMERIC, "'-inf'::DOUBLE"),
             ("t", Type::BOOL, "TRUE"),
             (
                 "2026-10-01 00:00:00",
@@ -487,6 +494,10 @@ mod tests {
             "the parameter $1 is not a value of type int4"
         );
         assert_eq!(
+            text("1e400", Type::NUMERIC).unwrap_err(),
+            "the parameter $1 is not a value of type numeric"
+        );
+        assert_eq!(
             text("a\0b", Type::TEXT).unwrap_err(),
             "the parameter $1 is not a value of type text"
         );
@@ -512,6 +523,14 @@ mod tests {
             binary(&[0, 2, 0, 0, 0x40, 0, 0, 4, 0, 12, 1, 244], Type::NUMERIC).unwrap(),
             "-12.0500"
         );
+        for (sign, expected) in [
+            (0xC0, "'NaN'::DOUBLE"),
+            (0xD0, "'inf'::DOUBLE"),
+            (0xF0, "'-inf'::DOUBLE"),
+        ] {
+            let sent = binary(&[0, 0, 0, 0, sign, 0, 0, 0], Type::NUMERIC);
+            assert_eq!(sent.unwrap(), expected);
+        }
         assert_eq!(
             binary(&[1], Type::INT8).unwrap_err(),
             "the parameter $1 is not a value of type int8"

@@ -423,6 +423,7 @@ pub(super) fn configure_shares(
 pub fn note_fairshare(
     database: &Database,
     cluster: &str,
+    config: &AccountingConfig,
     every_seconds: i64,
 ) -> Result<(), AnswerError> {
     let records = Records::of(database);
@@ -442,11 +443,39 @@ pub fn note_fairshare(
         cluster: Some(cluster.to_owned()),
         ..FairshareQuestion::default()
     };
-    let answer = fairshare(
-        database,
-        &Viewer::server(),
-        &question,
-        &AccountingConfig::default(),
-    )?;
+    let answer = fairshare(database, &Viewer::server(), &question, config)?;
     Ok(records.note_fairshare(cluster, now, &answer.rows)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{import, store_in};
+    use takt_jobs::JobRun;
+    use tempfile::tempdir;
+
+    #[test]
+    fn the_history_is_computed_in_the_configured_time_zone() {
+        let folder = tempdir().unwrap();
+        let store = store_in(folder.path());
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: "1".into(),
+            submit: UnixTime(1_790_850_000),
+            state: "COMPLETED".into(),
+            user: "ada".into(),
+            account: "physics".into(),
+            ..JobRun::default()
+        };
+        import(store.database(), Some("UTC"), [run]);
+
+        // Resets of usage are at midnights of this zone; one that does not exist shows that it is asked for.
+        let config = AccountingConfig {
+            timezone: Some("Nowhere/Land".to_owned()),
+            ..AccountingConfig::default()
+        };
+        let error = note_fairshare(store.database(), "lab", &config, 0).unwrap_err();
+        assert!(error.to_string().contains("Nowhere/Land"), "{error}");
+        note_fairshare(store.database(), "lab", &AccountingConfig::default(), 0).unwrap();
+    }
 }

@@ -80,12 +80,8 @@ impl Question for PasswordOrder {
             if !config.keeps_passwords {
                 return Err(refused("set auth.passwords = true in takt.toml first"));
             }
-            let is_known = viewer.is_user(&user) || knows_user(&user);
-            if !is_known && !self.may_be_unknown {
-                return Err(AnswerError::Usage(format!(
-                    "the server's machine knows no user {user}; --unknown-user sets a password all \
-                     the same"
-                )));
+            if !viewer.is_user(&user) && !self.may_be_unknown {
+                refuse_stranger(&user, User::from_name(&user)).map_err(AnswerError::Usage)?;
             }
 
             check(&user, password).map_err(AnswerError::usage)?;
@@ -162,6 +158,22 @@ fn may_set(viewer: &Viewer, user: &str) -> bool {
     }
 }
 
+/// Refuses a user whom the system's user databases do not have, or about whom they cannot say anything: a misspelt name
+/// would get a password.
+fn refuse_stranger(user: &str, found: nix::Result<Option<User>>) -> Result<(), String> {
+    let why = match found {
+        Ok(Some(_)) => return Ok(()),
+        Ok(None) => format!("the server's machine knows no user {user}"),
+        Err(error) => format!(
+            "the user databases of the server's machine (NSS) cannot say whether there is a user {user}: {}",
+            error.desc()
+        ),
+    };
+    Err(format!(
+        "{why}; --unknown-user sets a password all the same"
+    ))
+}
+
 /// Returns whether the system's user databases have a user of this name, or cannot say. Blocks: a directory service may be asked.
 pub fn knows_user(name: &str) -> bool {
     !matches!(User::from_name(name), Ok(None))
@@ -179,6 +191,22 @@ mod tests {
             keeps_passwords: true,
             ..AnswerConfig::default()
         }
+    }
+
+    #[test]
+    fn a_user_of_whom_the_machine_cannot_say_anything_is_refused() {
+        let refused = |found| refuse_stranger("alcie", found).unwrap_err();
+        assert_eq!(
+            refused(Ok(None)),
+            "the server's machine knows no user alcie; --unknown-user sets a password all the same"
+        );
+        assert_eq!(
+            refused(Err(nix::errno::Errno::EIO)),
+            "the user databases of the server's machine (NSS) cannot say whether there is a user alcie: \
+             I/O error; --unknown-user sets a password all the same"
+        );
+        let root = User::from_name("root");
+        assert!(root.is_err() || refuse_stranger("root", root).is_ok());
     }
 
     #[test]

@@ -2,19 +2,22 @@
 
 use super::forecast::{ForecastBook, ForecastState};
 use super::listed_run::{ListedRun, listed_run, requested};
+use super::near::did_you_mean;
 use super::period::{the_cluster, the_zone};
 use super::visible::{hide_details, shown_owner};
 use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
 use takt_jobs::{JobRun, NodeState, Reservation};
 use takt_model::UnixTime;
-use takt_store::{Database, JobFilter, JobOrder, JobSort, ListedJob, Records, StoreError};
+use takt_store::{
+    CONFIGURED, Database, JobFilter, JobOrder, JobSort, ListedJob, Records, StoreError,
+};
 
 /// Asks for the queue of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,11 +154,17 @@ impl Question for QueueQuestion {
             .into_iter()
             .map(|row| listed_run(row, rules, viewer))
             .collect();
-        let forecasts = ForecastBook::read(&records, &known, config, now)?;
+        let forecasts = ForecastBook::read(&records, &known, None, config, now)?;
         forecasts.add_to(&mut waiting);
         let pending = queued(waiting, now);
 
         let running = running_runs(&records, &cluster, now)?;
+        if let Some(name) = &self.partition {
+            let waiting = pending.iter().map(|one| &one.listed.run);
+            let seen = |run: &&JobRun| viewer.sees_job(Owner::new(&run.user, &run.account));
+            let runs = waiting.chain(&running).filter(seen);
+            check_partition(&records, &cluster, runs, name)?;
+        }
         let states: HashMap<String, String> = records
             .node_states(&cluster)?
             .into_iter()
@@ -240,6 +249,34 @@ fn in_states(
         now,
     };
     records.listed(&filter, order, None)
+}
+
+/// Fails if no node, no setting and none of the runs has this partition. Nothing is refused of a cluster whose
+/// partitions are not known.
+fn check_partition<'r>(
+    records: &Records<'_>,
+    cluster: &str,
+    runs: impl Iterator<Item = &'r JobRun>,
+    partition: &str,
+) -> Result<(), AnswerError> {
+    let nodes = records.nodes_now(cluster)?.into_iter();
+    let mut known: BTreeSet<String> = nodes.flat_map(|node| node.partitions).collect();
+    if let Some(shares) = records.share_settings(cluster, CONFIGURED)? {
+        known.extend(shares.settings.partitions.into_keys());
+    }
+    if known.is_empty() {
+        return Ok(());
+    }
+
+    // A partition may have been removed while jobs wait in it.
+    let of_runs = runs.flat_map(|run| run.partition.split(','));
+    known.extend(of_runs.map(str::to_owned));
+    if known.contains(partition) {
+        return Ok(());
+    }
+    let near = did_you_mean(partition, known.iter().map(String::as_str));
+    let error = format!("the cluster {cluster} has no partition {partition}{near}");
+    Err(AnswerError::Input(error))
 }
 
 /// The reservations with the owners that the viewer sees.
@@ -386,6 +423,7 @@ mod tests {
                 gpus: 2,
                 mem_bytes: 64 << 30,
             },
+            partitions: vec!["gpu".into(), "long".into()],
             ..Node::default()
         };
         let nodes = [
@@ -433,5 +471,21 @@ mod tests {
             ..QueueQuestion::default()
         });
         assert!(none.pending.is_empty());
+
+        // Of a node, and of a waiting job only.
+        let of = |partition: &str| {
+            let question = QueueQuestion {
+                partition: Some(partition.into()),
+                ..QueueQuestion::default()
+            };
+            question
+                .answer(&Viewer::server(), &database, &AnswerConfig::default())
+                .map(|answer| answer.pending.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(of("long"), Ok(0));
+        assert_eq!(of("short"), Ok(3));
+        let unknown = "the cluster lab has no partition gup; did you mean gpu?";
+        assert_eq!(of("gup"), Err(unknown.to_owned()));
     }
 }

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::array;
 use std::collections::BTreeSet;
-use takt_access::{Need, Privacy, Viewer};
+use takt_access::{Need, Privacy, Viewer, Way};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
@@ -162,7 +162,7 @@ fn visible_sheets(
         breaches: &breaches,
         rules: &config.efficiency,
         currency: config.rates.currency.as_deref(),
-        pseudonyms: hides_names(&records, cluster, config)?,
+        pseudonyms: hides_names(viewer, &records, cluster, config)?,
         most_runs: question.runs,
         now: now.into(),
     };
@@ -211,9 +211,11 @@ fn coordinated<'v>(viewer: &'v Viewer, question: &SheetQuestion) -> Option<&'v B
     (is_hidden && !viewer.accounts().is_empty()).then(|| viewer.accounts())
 }
 
-/// Returns whether a user's ranking hides the names of other users: by the configuration, else by
-/// Slurm's `PrivateData` as the server last read it.
+/// Returns whether a user's ranking hides the names of other users: by the configuration, else by the privacy in
+/// force, as on pages. A command that has opened the files goes by Slurm's `PrivateData` as a server last read it;
+/// names are hidden until one has.
 fn hides_names(
+    viewer: &Viewer,
     records: &Records<'_>,
     cluster: &str,
     config: &AccountingConfig,
@@ -222,8 +224,11 @@ fn hides_names(
     if let Some(pseudonyms) = config.pseudonyms {
         return Ok(pseudonyms);
     }
+    if viewer.way() != Way::Files {
+        return Ok(viewer.privacy() > Privacy::Open);
+    }
     let of_slurm = records.private_data(cluster)?;
-    Ok(Privacy::of_private_data(&of_slurm.unwrap_or_default()) > Privacy::Open)
+    Ok(of_slurm.is_none_or(|text| Privacy::of_private_data(&text) > Privacy::Open))
 }
 
 /// The error for a subject without usage; proposes similar names if the subject is unknown.
@@ -384,7 +389,7 @@ fn breaches(
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
-    use takt_access::{Role, Way};
+    use takt_access::Role;
     use takt_accounting::sheet::Member;
     use takt_jobs::JobRun;
     use tempfile::tempdir;
@@ -438,7 +443,7 @@ mod tests {
 
         let both = vec![Some("ada".to_owned()), Some("bob".to_owned())];
         let own = vec![Some("ada".to_owned()), None];
-        assert_eq!(names(None), both, "Slurm's setting is unknown");
+        assert_eq!(names(None), own, "Slurm's setting is unknown");
 
         records
             .note_private_data("lab", "none", UnixTime(start))
@@ -450,6 +455,22 @@ mod tests {
             .unwrap();
         assert_eq!(names(None), own);
         assert_eq!(names(Some(false)), both, "the configuration decides");
+
+        // Whoever asks the server sees what its pages show.
+        let by = |privacy: Privacy| {
+            let viewer = Viewer::new(Role::Support, Way::Socket, privacy);
+            let config = AccountingConfig {
+                timezone: Some("UTC".into()),
+                ..AccountingConfig::default()
+            };
+            let made = visible_sheets(store.database(), &viewer, &question, &config).unwrap();
+            let rank = made.first().unwrap().rank.as_ref().unwrap();
+            rank.rows
+                .iter()
+                .filter(|place| place.name.is_some())
+                .count()
+        };
+        assert_eq!((by(Privacy::Open), by(Privacy::Usage)), (2, 1));
     }
 
     /// The table of docs/access.md: with `usage`, everybody sees the usage by account, and only coordinators who used it.

@@ -13,7 +13,7 @@ pub use card_bundle::{CardBundle, card_files};
 pub use config::ReportsConfig;
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
-pub use warnings::{SLACK, warnings};
+pub use warnings::{SLACK, Warning, warnings};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
 use std::io::{self, Write};

@@ -18,8 +18,8 @@ use takt_mail::{EmailConfig, Mail, Mailer};
 use takt_model::UnixTime;
 use takt_questions::{AccountingConfig, SentQuestion, SheetQuestion};
 use takt_reports::{
-    Letter as ReportLetter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, due, in_short, warnings,
-    weekly,
+    Letter as ReportLetter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, Warning, due, in_short,
+    warnings, weekly,
 };
 use takt_store::{Records, SentReport, Store, spawn_blocking};
 use tokio::time;
@@ -138,6 +138,28 @@ impl Dispatcher {
         Ok(LetterSender::new(mailer, http, states))
     }
 
+    /// Sends the letters that could be made, whatever happens to the others.
+    ///
+    /// # Errors
+    /// The last error, of a letter that could not be made or is to be sent again.
+    async fn send_each(
+        &self,
+        letters: &LetterSender<FileLetterStore>,
+        made: Vec<anyhow::Result<(LetterContent, SentReport)>>,
+    ) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        for letter in made {
+            let sent = match letter {
+                Ok((content, sent)) => self.send(letters, content, sent).await,
+                Err(error) => Err(error),
+            };
+            if sent.is_err() {
+                result = sent;
+            }
+        }
+        result
+    }
+
     /// Sends a letter and records it as sent.
     ///
     /// # Errors
@@ -175,27 +197,32 @@ impl Dispatcher {
         }
     }
 
+    /// Returns the configuration of the accounting. A report must not show names that the pages hide.
+    fn accounting(&self) -> AccountingConfig {
+        AccountingConfig {
+            pseudonyms: Some(self.config.reports.pseudonyms || self.access.hides_usage()),
+            ..self.config.accounting()
+        }
+    }
+
     async fn send_month(&self, month: &str) -> anyhow::Result<()> {
         let letters = self.letters()?;
         // Without a mail server, nothing is computed that could not be sent.
         let mailer = letters.mailer().context("no mail server is configured")?;
-        let mut accounting = self.config.accounting();
-        // A report must not show names that the pages hide.
-        accounting.pseudonyms = Some(self.config.reports.pseudonyms || self.access.hides_usage());
+        let accounting = self.accounting();
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
         let now = UnixTime::from(self.now);
 
-        let mut failed = None;
-        for letter in due(&sheets, &sent, &self.config.reports, now) {
-            let mail = mail(&letter, mailer, &self.config.email)?;
-            let content = LetterContent::Mail(Box::new(mail));
-            if let Err(error) = self.send(&letters, content, letter.sent(now)).await {
-                failed = Some(error);
-            }
-        }
-
+        let made = due(&sheets, &sent, &self.config.reports, now)
+            .iter()
+            .map(|letter| {
+                let mail = mail(letter, mailer, &self.config.email)?;
+                Ok((LetterContent::Mail(Box::new(mail)), letter.sent(now)))
+            })
+            .collect();
+        let all_sent = self.send_each(&letters, made).await;
         self.post_summary(&letters, &sheets, &sent).await?;
-        failed.map_or(Ok(()), Err)
+        all_sent
     }
 
     async fn send_weekly(&self) -> anyhow::Result<()> {
@@ -216,7 +243,7 @@ impl Dispatcher {
         };
 
         let store = Arc::clone(&self.store);
-        let accounting = self.config.accounting();
+        let accounting = self.accounting();
         let cluster = self.cluster.clone();
         let (sheets, sent) = spawn_blocking(move || {
             let sent = Records::of(store.database()).sent_reports(&cluster, WEEKLY)?;
@@ -225,14 +252,14 @@ impl Dispatcher {
         })
         .await??;
 
-        let mut failed = None;
-        for letter in weekly(&sheets, &sent, &self.config.reports, today, now) {
-            let content = LetterContent::Mail(Box::new(letter.mail()));
-            if let Err(error) = self.send(&letters, content, letter.sent(now)).await {
-                failed = Some(error);
-            }
-        }
-        failed.map_or(Ok(()), Err)
+        let made = weekly(&sheets, &sent, &self.config.reports, today, now)
+            .iter()
+            .map(|letter| {
+                let content = LetterContent::Mail(Box::new(letter.mail()));
+                Ok((content, letter.sent(now)))
+            })
+            .collect();
+        self.send_each(&letters, made).await
     }
 
     /// Sends the warnings of budgets that reached a level.
@@ -263,22 +290,20 @@ impl Dispatcher {
         .await??;
 
         let letters = self.letters()?;
-        let webhook = &self.config.reports.slack_webhook_file;
-        let mut failed = None;
-        for warning in warnings(&budgets, &sent, &self.config.reports, &month) {
-            let content = match (warning.to.as_str(), webhook, letters.mailer()) {
-                (SLACK, Some(path), _) => slack_text(path, warning.in_short(&self.cluster))?,
-                // Without a webhook or a mail server, the warning stays due until there is one.
-                (SLACK, None, _) | (_, _, None) => continue,
-                _ => LetterContent::Mail(Box::new(warning.mail(&self.cluster))),
-            };
-
-            let sent = warning.sent(&self.cluster, self.now.into());
-            if let Err(error) = self.send(&letters, content, sent).await {
-                failed = Some(error);
-            }
-        }
-        failed.map_or(Ok(()), Err)
+        let reports = &self.config.reports;
+        let made = warnings(&budgets, &sent, reports, &month)
+            .iter()
+            .filter_map(|warning| {
+                let webhook = reports.slack_webhook_file.as_deref();
+                let has_mailer = letters.mailer().is_some();
+                let content = warning_letter(warning, &self.cluster, webhook, has_mailer)?;
+                Some(content.map(|content| {
+                    let sent = warning.sent(&self.cluster, self.now.into());
+                    (content, sent)
+                }))
+            })
+            .collect();
+        self.send_each(&letters, made).await
     }
 
     /// Posts the summary of the cluster's month once, if a webhook is configured.
@@ -329,6 +354,19 @@ fn key_of(sent: &SentReport) -> String {
         ..
     } = sent;
     format!("{cluster}/{month}/{kind}/{subject}/{recipient}/{edition}")
+}
+
+/// Returns the letter with a warning. `None` without a webhook or a mail server: the warning stays due until there is one.
+fn warning_letter(
+    warning: &Warning<'_>,
+    cluster: &str,
+    webhook: Option<&Path>,
+    has_mailer: bool,
+) -> Option<anyhow::Result<LetterContent>> {
+    if warning.to == SLACK {
+        return webhook.map(|path| slack_text(path, warning.in_short(cluster)));
+    }
+    has_mailer.then(|| Ok(LetterContent::Mail(Box::new(warning.mail(cluster)))))
 }
 
 /// Returns a text for the webhook whose URL is in the file at `path`.
@@ -403,6 +441,44 @@ pub fn mail(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_accounting::{BudgetPeriod, BudgetUse};
+
+    #[test]
+    fn a_webhook_file_that_cannot_be_read_costs_no_mail() {
+        let config = ReportsConfig {
+            domain: Some("lab.example".into()),
+            slack_webhook_file: Some("/nowhere/webhook".into()),
+            ..ReportsConfig::default()
+        };
+        let budgets = [BudgetUse {
+            name: "ann".into(),
+            is_account: false,
+            period: BudgetPeriod::Month,
+            unit: "GPU-hours".into(),
+            limit: 200.0,
+            used: 160.0,
+            warning: Some(0.8),
+        }];
+        let due = warnings(&budgets, &[], &config, "2026-10");
+        let webhook = config.slack_webhook_file.as_deref();
+
+        let made = due
+            .iter()
+            .map(|warning| {
+                let made = warning_letter(warning, "lab", webhook, true);
+                (warning.to.as_str(), made.map(|made| made.is_ok()))
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(
+            made,
+            [("ann@lab.example", Some(true)), (SLACK, Some(false))]
+        );
+        // Both stay due.
+        let none = due
+            .iter()
+            .filter_map(|warning| warning_letter(warning, "lab", None, false));
+        assert_eq!(none.count(), 0);
+    }
 
     #[test]
     fn a_month_is_reported_from_the_delay_to_the_last_correction() {

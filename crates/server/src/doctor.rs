@@ -25,7 +25,7 @@ use facts::Facts;
 pub use live::{LiveSources, ServerDoctor};
 pub use of_names::ReferredNames;
 use std::path::{Path, PathBuf};
-use takt_alerts::routing::config::Config as Routing;
+use takt_alerts::config::AlertsConfig;
 use takt_collector::schedulers::SlurmrestdConfig;
 use takt_identity::AuthConfig;
 use takt_mail::EmailConfig;
@@ -94,13 +94,6 @@ pub struct DoctorConfig {
     pub encrypted_jobs: Vec<String>,
 }
 
-/// Whether a file in Alertmanager's format names a channel. Other checks name a file that cannot be read.
-fn names_channels(file: &Path) -> bool {
-    // A file that cannot be read counts as one with channels, since the other check has named it already.
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    Routing::read("", &text).map_or(true, |routing| routing.has_channels())
-}
-
 /// Values of the label `scope` of shipped rules about the cluster.
 const SCOPES: [&str; 5] = ["gpu", "node", "nfs", "slurm", "takt"];
 
@@ -116,25 +109,27 @@ struct ServicesAsked {
 }
 
 impl DoctorConfig {
-    /// Returns the part of `config` that checks depend on. Reads the modes of the files with
-    /// secrets.
+    /// Returns the part of `config` that checks depend on. Reads the files that it names: rules, routes, and the
+    /// modes of secrets.
     pub fn of(config: &Config) -> Self {
-        let alerts = &config.alerts;
         let loaded = alerting::load(config);
-        let has_channel = !alerts.email_to.is_empty()
-            || alerts.slack_token_file.is_some()
-            || alerts.slack_webhook_file.is_some()
-            || alerts.webhook_url.is_some()
-            || alerts.ntfy_topic.is_some()
-            || alerts
-                .alertmanager_file
-                .as_ref()
-                .is_some_and(|file| names_channels(file));
+        let loaded = loaded.as_ref();
+        Self {
+            has_channel: has_channel(&config.alerts, loaded.ok()),
+            open_secrets: config.open_secrets(),
+            unusable: unusable(config, loaded.err()),
+            doubts: config.doubts(loaded.ok()),
+            unsent_scopes: unsent_scopes(config, loaded.ok()),
+            ..Self::without_files(config)
+        }
+    }
 
+    /// As [`of`](Self::of), without what only the files tell.
+    fn without_files(config: &Config) -> Self {
+        let alerts = &config.alerts;
         Self {
             cluster: config.cluster.clone(),
             data_dir: config.data_dir.clone(),
-            has_channel,
             evaluates_nothing: match alerts {
                 alerts if !alerts.enabled => "alerts.enabled is false",
                 alerts if !alerts.shipped_rules && alerts.rule_dirs.is_empty() => {
@@ -145,10 +140,6 @@ impl DoctorConfig {
             email: config.email.clone(),
             has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
-            open_secrets: config.open_secrets(),
-            unusable: unusable(config, loaded.as_ref().err()),
-            doubts: config.doubts(loaded.as_ref().ok()),
-            unsent_scopes: unsent_scopes(config, loaded.as_ref().ok()),
             slurmrestd: config.jobs.slurmrestd.clone(),
             reads_completion_file: config.jobs.jobcomp_file.is_some(),
             scrapes_slurmctld: of_release::scrapes_slurmctld(&config.scrape),
@@ -160,13 +151,25 @@ impl DoctorConfig {
             polls_slurm: config.jobs.poll,
             file: config.file.clone(),
             has_targets: !config.scrape.targets.is_empty(),
-            unread: Unread::default(),
-            unserved: None,
             referred: ReferredNames::of(config),
             tls_services: certificates::services(config),
             encrypted_jobs: config.scrape.encrypted_jobs(),
+            ..Self::default()
         }
     }
+}
+
+/// Returns whether alerts are sent to at least one channel. `loaded` is `None` if routes or channels cannot be used: they
+/// count as some then, since another check names the mistake.
+fn has_channel(alerts: &AlertsConfig, loaded: Option<&Loaded>) -> bool {
+    !alerts.email_to.is_empty()
+        || alerts.slack_token_file.is_some()
+        || alerts.slack_webhook_file.is_some()
+        || alerts.webhook_url.is_some()
+        || alerts.ntfy_topic.is_some()
+        || alerts.alertmanager_file.is_some()
+            // Without alerts, the file is not read.
+            && loaded.is_none_or(|loaded| !alerts.enabled || loaded.routing.has_channels())
 }
 
 /// Returns the mistakes of [`Config::defects`], and why rules, routes or channels cannot be used.
@@ -545,7 +548,7 @@ impl Doctor for ServerDoctor {
                 .map_err(|error| AnswerError::Usage(format!("{release:?}: {error}")))?;
             let facts = Facts::gather(
                 store,
-                &DoctorConfig::of(&self.config()),
+                &DoctorConfig::without_files(&self.config()),
                 &self.live,
                 ServicesAsked::default(),
             )?;

@@ -1,7 +1,7 @@
 //! Reading the configuration again while the server runs: at SIGHUP, by a request, from a page.
 
 use crate::alerting;
-use crate::config::{CurrentConfig, Source};
+use crate::config::CurrentConfig;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -17,7 +17,6 @@ use takt_identity::{ErrorBody, GuardedRouter};
 /// Reloads the configuration while the server runs.
 #[derive(Clone)]
 pub struct Reload {
-    source: Source,
     scrape: Arc<ScrapeManager>,
     alerts: alerting::Reload,
     /// The configuration in force, which a reload changes.
@@ -31,7 +30,6 @@ pub struct Reload {
 impl Reload {
     /// Returns the handle, and registers the metric of the last reload.
     pub(crate) fn new(
-        source: Source,
         scrape: Arc<ScrapeManager>,
         alerts: alerting::Reload,
         current: CurrentConfig,
@@ -46,7 +44,6 @@ impl Reload {
             reloaded.clone(),
         );
         Self {
-            source,
             scrape,
             alerts,
             current,
@@ -77,12 +74,12 @@ impl Reload {
     }
 
     async fn read_and_follow(&self) -> anyhow::Result<String> {
-        let source = Arc::clone(&self.source);
+        let current = self.current.clone();
         // Taken before reading: a file that is written meanwhile counts as newer than the configuration.
         let read_at = SystemTime::now();
         let (config, alerts) = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
             // Both are read before anything is applied, so a mistake changes nothing.
-            let config = source()?;
+            let config = current.read_again()?;
             let alerts = alerting::load(&config)?;
             Ok((config, alerts))
         })

@@ -89,7 +89,7 @@ impl SlurmFollower {
             privacy = privacy.name(),
             "cannot read Slurm's PrivateData and roles"
         );
-        self.access.follow(privacy, self.auth.roles());
+        self.follow(privacy, None).await;
     }
 
     /// Reads again and again. While Slurm does not answer, the previous settings stay.
@@ -112,8 +112,9 @@ impl SlurmFollower {
         };
         match slurm_access(jobs).await {
             Ok(slurm) => Ok(Some(slurm)),
-            // No Slurm on this machine is an answer, and means that nothing is hidden.
-            Err(PollError::NoSlurm(_) | PollError::Unconfigured(_)) => Ok(None),
+            // No Slurm on this machine is an answer, and means that nothing is hidden. Commands without a
+            // configuration are none: an unreadable slurm.conf or a stopped slurmctld leaves them without one, too.
+            Err(PollError::NoSlurm(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -155,20 +156,22 @@ impl SlurmFollower {
     }
 
     async fn apply(&self, slurm: Option<SlurmAccess>) {
+        let privacy = self.privacy(slurm.as_ref()).await;
+        let read = slurm.map_or_else(|| Some(SlurmRoles::default()), |slurm| slurm.roles);
+        self.follow(privacy, read).await;
+    }
+
+    /// Uses this privacy and these roles from now on. Without roles, the last ones stay.
+    async fn follow(&self, privacy: Privacy, read: Option<SlurmRoles>) {
         let tree: Accounts = self
             .in_store(|records, cluster| records.accounts(cluster))
             .await
             .unwrap_or_default();
-        let privacy = self.privacy(slurm.as_ref()).await;
-        let slurm = slurm.unwrap_or_else(|| SlurmAccess {
-            roles: Some(SlurmRoles::default()),
-            ..SlurmAccess::default()
-        });
         let mut last = self
             .last_roles
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(read) = slurm.roles {
+        if let Some(read) = read {
             *last = read;
         }
 
@@ -275,11 +278,17 @@ mod tests {
         let root = folder.path();
         let store = Arc::new(store_in(&root.join("data")));
         let down = Some("echo 'Unable to contact slurm controller' >&2; exit 1");
+        let unconfigured =
+            Some("echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1");
+        let unreadable =
+            Some("echo 'scontrol: fatal: Unable to process configuration file' >&2; exit 1");
         let open = Some("echo 'PrivateData = none'");
         let private = Some("echo 'PrivateData = jobs'");
         for (scontrol, expected, what) in [
             (None, (Privacy::Open, false), "no Slurm"),
             (down, (Privacy::Private, true), "never known"),
+            (unconfigured, (Privacy::Private, true), "slurmctld is down"),
+            (unreadable, (Privacy::Private, true), "of slurm.conf"),
             (open, (Privacy::Open, false), "known"),
             (down, (Privacy::Open, false), "recorded as open"),
             (private, (Privacy::Private, false), "known"),

@@ -20,9 +20,9 @@ const LOCK_FILE: &str = "takt.lock";
 /// Database file that every store has.
 const RECORDS_FILE: &str = "records.duckdb";
 
-/// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file
-/// systems' sources.
-const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
+/// Magic numbers of file systems that cannot hold a store, from Linux' `include/uapi/linux/magic.h` and the file
+/// systems' sources: those of the network, and those that the kernel makes up.
+const UNSUITABLE_FILESYSTEMS: &[(i64, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB"),
@@ -31,6 +31,13 @@ const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
     (0x1983_0326, "BeeGFS"),
     (0x00c3_6400, "CephFS"),
     (0x5346_414f, "AFS"),
+    (0x9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x1cd1, "devpts"),
 ];
 
 /// The process that has a data directory open.
@@ -55,8 +62,8 @@ impl DataDir {
     /// Creates the directory if needed and takes its lock.
     ///
     /// # Errors
-    /// [`StoreError::Held`] if another process holds it, [`StoreError::Network`] on a network file
-    /// system, [`StoreError::Foreign`] if root opens another user's directory,
+    /// [`StoreError::Held`] if another process holds it, [`StoreError::Filesystem`] on a network file
+    /// system or one of the kernel, [`StoreError::Foreign`] if root opens another user's directory,
     /// [`StoreError::Directory`] if it cannot be written.
     pub fn claim(path: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Directory {
@@ -73,9 +80,10 @@ impl DataDir {
             return Err(failed(source));
         }
 
+        // Before a folder is made there, which the kernel's own refuse with an error that names no reason.
+        refuse_filesystem(path)?;
         builder.create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        refuse_network(&path)?;
         let failed = |source| StoreError::Directory {
             path: path.clone(),
             source,
@@ -139,6 +147,19 @@ impl DataDir {
         &self.path
     }
 
+    /// Returns the name of the file system of `path`, or of the folder in which it would be made, if that cannot hold
+    /// a store: one of the network or of the kernel.
+    pub fn unsuitable_filesystem(path: &Path) -> Option<&'static str> {
+        // An empty path is the working directory.
+        let existing = path.ancestors().find(|folder| folder.exists());
+        let status = rustix::fs::statfs(existing.unwrap_or(Path::new("."))).ok()?;
+        let kind = status.f_type as i64 & 0xffff_ffff;
+        UNSUITABLE_FILESYSTEMS
+            .iter()
+            .find(|(magic, _)| *magic == kind)
+            .map(|(_, name)| *name)
+    }
+
     /// Returns whether `path` contains a store. An unreadable directory counts as a store.
     pub fn has_store(path: &Path) -> bool {
         let found = fs::metadata(path.join(RECORDS_FILE));
@@ -186,14 +207,9 @@ fn read_holder(lock: &mut File) -> Option<Holder> {
     serde_json::from_str(&text).ok()
 }
 
-fn refuse_network(path: &Path) -> Result<(), StoreError> {
-    let status = rustix::fs::statfs(path).map_err(|error| StoreError::Directory {
-        path: path.to_owned(),
-        source: io::Error::from(error),
-    })?;
-    let kind = status.f_type as i64 & 0xffff_ffff;
-    match NETWORK_FILESYSTEMS.iter().find(|(magic, _)| *magic == kind) {
-        Some(&(_, filesystem)) => Err(StoreError::Network {
+fn refuse_filesystem(path: &Path) -> Result<(), StoreError> {
+    match DataDir::unsuitable_filesystem(path) {
+        Some(filesystem) => Err(StoreError::Filesystem {
             path: path.to_owned(),
             filesystem,
         }),
@@ -238,6 +254,19 @@ mod tests {
             DataDir::claim(root.path()),
             Err(StoreError::Foreign { uid: 65534, .. })
         ));
+    }
+
+    #[test]
+    fn a_file_system_of_the_kernel_is_named_in_the_error() {
+        for path in ["/proc/takt", "/proc/self/takt/data"] {
+            let error = DataDir::claim(Path::new(path)).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("the data directory {path} is on proc; choose a local disk (--data-dir)")
+            );
+        }
+        // Relative, and not made yet.
+        assert_eq!(DataDir::unsuitable_filesystem(Path::new("new/data")), None);
     }
 
     #[test]

@@ -24,9 +24,10 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// The directory is on a network file system, where DuckDB's locks and log are not safe.
+    /// The directory is on a network file system, where DuckDB's locks and log are not safe, or on one of the kernel,
+    /// which keeps no files.
     #[error("the data directory {path} is on {filesystem}; choose a local disk (--data-dir)")]
-    Network {
+    Filesystem {
         /// The data directory.
         path: PathBuf,
         /// Name of the file system.

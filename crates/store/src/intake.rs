@@ -83,6 +83,11 @@ impl Group {
         column
     }
 
+    /// Number of the group in the head.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Number of columns of a row.
     pub fn width(&self) -> usize {
         self.rows

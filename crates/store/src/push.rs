@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp};
 
 /// Pause between two looks at a batch that the writer is writing.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -117,6 +117,15 @@ impl Group {
         };
         self.shared.head.forget(&dropped);
         dropped.iter().map(|gone| gone.column).collect()
+    }
+
+    /// Returns whether the series with these labels has a column.
+    pub fn has_series(&self, labels: &Labels) -> bool {
+        let known = {
+            let table = self.shared.series.read();
+            table.unwrap_or_else(PoisonError::into_inner).find(labels)
+        };
+        known.is_some_and(|series| self.shared.head.has_column(self.id(), series))
     }
 
     /// Returns the series of samples whose repetition only the disk can show, and the range of

@@ -85,6 +85,19 @@ impl SeriesTable {
         self.ends.len()
     }
 
+    /// Returns the number of the series with these labels; `None` if it has none yet.
+    pub fn find(&self, labels: &Labels) -> Option<SeriesId> {
+        let pairs: Vec<(Symbol, Symbol)> = labels
+            .iter()
+            .map(|(name, value)| Some((self.symbols.find(name)?, self.symbols.find(value)?)))
+            .collect::<Option<_>>()?;
+        let hash = self.hasher.hash_one(&pairs[..]);
+        let known = self
+            .by_labels
+            .find(hash, |&id| self.pairs_of(id) == &pairs[..])?;
+        Some(SeriesId(*known))
+    }
+
     /// Returns the number of the series with these labels, a new one for a new series.
     pub fn intern(&mut self, labels: &Labels) -> SeriesId {
         self.intern_pairs(labels.iter())

@@ -152,9 +152,11 @@ fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String,
 
 /// The name of the data set, in which there may be blanks.
 fn data_set(text: &str) -> Option<&str> {
-    let line = text.lines().find(|line| line.starts_with("dataset_name"))?;
-    let value = line.split_ascii_whitespace().nth(2)?;
-    line.find(value).map(|at| &line[at..])
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("dataset_name"))?;
+    let (_type, value) = line.trim_ascii_start().split_once([' ', '\t'])?;
+    Some(value.trim_ascii_start()).filter(|value| !value.is_empty())
 }
 
 /// The numbers of the second line under the names of the first. A headline of something else may
@@ -208,5 +210,8 @@ mod tests {
         let text = "name type data\ndataset_name                    7    pool1/data \
              set\nwrites                          4    4\n";
         assert_eq!(data_set(text), Some("pool1/data set"));
+        // A pool whose name is a part of the line's.
+        assert_eq!(data_set("dataset_name  7    data\n"), Some("data"));
+        assert_eq!(data_set("dataset_name  7    7\n"), Some("7"));
     }
 }

@@ -13,7 +13,7 @@ use takt_accounting::efficiency::EfficiencyConfig;
 use takt_demo::{Demo, HistorySink};
 use takt_model::UnixTime;
 use takt_model::{Labels, Timestamp};
-use takt_questions::assess;
+use takt_questions::{AccountingConfig, assess};
 use takt_store::{Due, PastGpu, Records, STALE, Sample, SeriesId, Store};
 use tokio::sync::watch;
 
@@ -151,7 +151,8 @@ impl History {
             !self.is_stopped()
         })?;
 
-        takt_questions::note_fairshare(store.database(), name, 3600)?;
+        let accounting = AccountingConfig::default();
+        takt_questions::note_fairshare(store.database(), name, &accounting, 3600)?;
         Records::of(store.database()).note_past_gpus(name, &self.past_gpus())?;
         bar.begin_step("Filling the strips of the GPUs");
         self.fill_strips(&store)

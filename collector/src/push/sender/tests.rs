@@ -221,6 +221,11 @@ fn a_sender_has_a_limit_of_series_and_may_not_write_those_of_others() {
     let report = one.store(&request(&[(&a.0, &a.1), (&b.0, &b.1), (&c.0, &c.1)]));
     let rejected = report.unwrap().rejected;
     assert_eq!(rejected, BTreeMap::from([(RejectReason::SeriesLimit, 1)]));
+    // A series that is stored already is none of the further ones, even if its place is forgotten.
+    one.state().places = Places::default();
+    let again = [(&a.0[..], &[(t + 1, 2.0)][..])];
+    assert_eq!(one.store(&request(&again)).unwrap().stored, 1);
+
     let report = two.store(&request(&[(&a.0, &a.1), (&c.0, &c.1)])).unwrap();
     assert_eq!(report.stored, 1);
     assert_eq!(

@@ -103,9 +103,10 @@ impl Poller {
             .collect();
 
         let cluster = cluster.to_owned();
+        let interval = i64::try_from(self.config.interval_seconds).unwrap_or(0);
         self.blocking(move |records| {
             records.note_waiting(&cluster, &waiting, now)?;
-            Ok(records.note_held_gpus(&cluster, &held, now)?)
+            Ok(records.note_held_gpus(&cluster, &held, now, interval)?)
         })
         .await
     }

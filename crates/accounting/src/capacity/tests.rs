@@ -210,6 +210,21 @@ fn gpus_are_stranded_where_the_cpus_or_the_memory_are_taken() {
         stranded(&[run("g1", 1, 4, 0, gib(8)), run("g1", 1, 4, 0, gib(8))]),
         Some(2 * 3600)
     );
+
+    // Slurm does not say how much memory or how many CPUs this node has.
+    let unknown = [NodeCapacity {
+        node: "g1".into(),
+        amounts: Amounts {
+            cpus: 0,
+            gpus: 2,
+            mem_bytes: 1 << 20,
+        },
+    }];
+    let runs = [run("g1", 2, 1, 1, 0)];
+    assert_eq!(
+        report(&[existed(16, 4)], &unknown, &runs)[1].stranded,
+        Some(0)
+    );
 }
 
 #[test]

@@ -249,3 +249,51 @@ fn a_period_of_dates_times_instants_and_relative_times() {
     let month = Period::span("2007-12-31T23:00:00Z", "2008-01-31T23:00:00Z", &oslo, now).unwrap();
     assert_eq!(month, Period::month("2008-01", &oslo, now).unwrap());
 }
+
+#[test]
+fn hours_begin_with_the_hours_of_the_clock() {
+    let hours = |name: &str, from: &str, to: &str| -> Vec<String> {
+        let period = Period::span(from, to, &zone(name), now()).unwrap();
+        let slices = period.slices(Unit::Hour);
+        slices
+            .iter()
+            .map(|slice| format!("{} {}", slice.name, slice.to - slice.from))
+            .collect()
+    };
+
+    // From the second half of an hour, in a zone 45 minutes off.
+    assert_eq!(
+        hours("Asia/Kathmandu", "2026-10-01T10:40", "2026-10-01T12:30"),
+        [
+            "2026-10-01T10:40+05:45 1200",
+            "2026-10-01T11:00+05:45 3600",
+            "2026-10-01T12:00+05:45 1800",
+        ]
+    );
+    // Lord Howe Island sets its clocks by half an hour: back from 02:00 to 01:30.
+    assert_eq!(
+        hours(
+            "Australia/Lord_Howe",
+            "2026-04-05T01:00",
+            "2026-04-05T03:00"
+        ),
+        [
+            "2026-04-05T01:00+11:00 3600",
+            "2026-04-05T01:30+10:30 1800",
+            "2026-04-05T02:00+10:30 3600",
+        ]
+    );
+    // Forward from 02:00 to 02:30.
+    assert_eq!(
+        hours(
+            "Australia/Lord_Howe",
+            "2025-10-05T01:00",
+            "2025-10-05T04:00"
+        ),
+        [
+            "2025-10-05T01:00+10:30 3600",
+            "2025-10-05T02:30+11:00 1800",
+            "2025-10-05T03:00+11:00 3600",
+        ]
+    );
+}

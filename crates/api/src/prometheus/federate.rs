@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 use takt_identity::By;
+use takt_model::exposition::{push_metric_name, push_series};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::format_g;
 use takt_questions::query_memory::account_of;
@@ -77,7 +78,9 @@ fn page(
     }
 
     for (metric, series) in by_metric {
-        let _ = writeln!(out.piece(), "# TYPE {metric} untyped");
+        let mut name = String::new();
+        push_metric_name(&mut name, &metric);
+        let _ = writeln!(out.piece(), "# TYPE {name} untyped");
         for one in &series {
             let Some(sample) = one.samples.last() else {
                 continue;
@@ -85,8 +88,8 @@ fn page(
             // Writing to memory cannot fail.
             let _ = writeln!(
                 out.piece(),
-                "{metric}{} {} {}",
-                labels(&one.labels),
+                "{} {} {}",
+                series_text(&metric, &one.labels),
                 format_g(sample.value),
                 sample.at.0
             );
@@ -97,28 +100,16 @@ fn page(
 }
 
 /// A series without an instance gets an empty one, so that the scraping server does not add its own.
-fn labels(labels: &Labels) -> String {
-    let mut pairs: Vec<(&str, &str)> = labels
+fn series_text(metric: &str, labels: &Labels) -> String {
+    let no_instance = labels.get("instance").is_none();
+    let labels = labels
         .iter()
         .filter(|(name, _)| *name != METRIC_NAME)
-        .collect();
+        .chain(no_instance.then_some(("instance", "")));
 
-    if labels.get("instance").is_none() {
-        pairs.push(("instance", ""));
-    }
-
-    let escaped = |value: &str| {
-        value
-            .replace('\\', "\\\\")
-            .replace('\n', "\\n")
-            .replace('"', "\\\"")
-    };
-
-    let pairs: Vec<String> = pairs
-        .into_iter()
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-        .collect();
-    format!("{{{}}}", pairs.join(","))
+    let mut text = String::new();
+    push_series(&mut text, metric, labels);
+    text
 }
 
 #[cfg(test)]
@@ -146,10 +137,12 @@ mod tests {
             series(&[(METRIC_NAME, "up"), ("instance", "b:1")], f64::INFINITY),
             series(&[(METRIC_NAME, "a"), ("path", "C:\\x\n\"")], 0.5),
             series(&[(METRIC_NAME, "up"), ("instance", "a:1")], 1.0),
+            series(&[(METRIC_NAME, "my.metric"), ("my.label", "x")], 1.0),
         ];
         assert_eq!(
             text(all.into_iter()),
             "# TYPE a untyped\na{path=\"C:\\\\x\\n\\\"\",instance=\"\"} 0.5 1500\n\
+             # TYPE \"my.metric\" untyped\n{\"my.metric\",\"my.label\"=\"x\",instance=\"\"} 1 1500\n\
              # TYPE up untyped\nup{instance=\"b:1\"} +Inf 1500\nup{instance=\"a:1\"} 1 1500\n"
         );
         assert_eq!(text(iter::empty()), "");

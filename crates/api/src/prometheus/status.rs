@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::thread;
 use takt_identity::By;
+use takt_model::Labels;
 use takt_store::Listed;
 
 /// Version of Prometheus whose PromQL and API this is. Grafana adapts its requests to it.
@@ -58,13 +59,12 @@ pub(super) async fn runtime_info(State(api): State<Api>, By(viewer): By) -> Repl
 
 /// `config`: the scrape targets as a configuration of Prometheus.
 pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
-    let mut yaml = String::new();
-    let mut pool = None;
     let mut targets = api.app.of(&viewer).scraping.targets();
     targets.sort_by(|a, b| job(a).cmp(job(b)));
+
+    let mut yaml = String::new();
+    let mut pool = None;
     for target in &targets {
-        // JSON strings are YAML strings.
-        let text = |text: &str| Value::from(text).to_string();
         if pool != Some(job(target)) {
             pool = Some(job(target));
             let interval = seconds(target.interval_seconds);
@@ -74,25 +74,36 @@ pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
             } else {
                 ""
             };
-            writeln!(yaml, "{begin}- job_name: {}", text(job(target)))
+            writeln!(yaml, "{begin}- job_name: {}", yaml_text(job(target)))
                 .map_err(|error| ApiError::internal(&error))?;
             yaml.push_str(&format!(
                 "  scrape_interval: {interval}\n  scrape_timeout: {timeout}\n  static_configs:\n"
             ));
         }
-
-        let instance = target.labels.get("instance").unwrap_or_default();
-        yaml.push_str(&format!("  - targets: [{}]\n    labels:\n", text(instance)));
-        for (name, value) in target
-            .labels
-            .iter()
-            .filter(|(name, _)| !["job", "instance"].contains(name))
-        {
-            yaml.push_str(&format!("      {name}: {}\n", text(value)));
-        }
+        push_target(&mut yaml, &target.labels);
     }
 
     Answer::of(&json!({ "yaml": yaml }))
+}
+
+/// Appends a target with its labels.
+fn push_target(yaml: &mut String, labels: &Labels) {
+    let instance = yaml_text(labels.get("instance").unwrap_or_default());
+    yaml.push_str(&format!("  - targets: [{instance}]\n    labels:\n"));
+
+    let others = labels
+        .iter()
+        .filter(|(name, _)| !["job", "instance"].contains(name));
+    for (name, value) in others {
+        // Any text is a name, and plain `a: b` or `no` would be something else in YAML.
+        let line = format!("      {}: {}\n", yaml_text(name), yaml_text(value));
+        yaml.push_str(&line);
+    }
+}
+
+/// The text as a string of YAML, which strings of JSON are.
+fn yaml_text(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
 /// `flags`: the equivalent flags of Prometheus.
@@ -225,4 +236,31 @@ fn top(counts: impl IntoIterator<Item = (String, usize)>, limit: usize) -> Vec<V
         .take(limit)
         .map(|(name, value)| json!({"name": name, "value": value}))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_model::yaml::Node;
+
+    #[test]
+    fn any_label_of_a_target_is_valid_yaml() {
+        let labels: Labels = [
+            ("instance", "g1:9400"),
+            ("my.label: x", "a # b"),
+            ("no", "- c"),
+        ]
+        .into_iter()
+        .collect();
+        let mut yaml = String::new();
+        push_target(&mut yaml, &labels);
+
+        let read = Node::read(&yaml).unwrap();
+        let target = &read.list().unwrap()[0];
+        let labels = target.fields(&["targets", "labels"]).unwrap();
+        assert_eq!(
+            labels.require("labels").unwrap().text_pairs().unwrap(),
+            [("my.label: x", "a # b"), ("no", "- c")].map(|(k, v)| (k.to_owned(), v.to_owned()))
+        );
+    }
 }

@@ -8,8 +8,8 @@ mod read;
 mod write;
 
 pub use read::{Exemplar, Fact, Help, Line, Metadata, MetricType, Page, ReadError, Sample};
-pub use write::write_page;
 pub(crate) use write::{push_escaped_label, push_value};
+pub use write::{push_metric_name, push_series, write_page};
 
 /// Text formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use crate::{Labels, Timestamp, normal_spelling};
 use line::{ParsedLine, openmetrics_line, text_line};
 use memchr::memchr;
 use number::{decimal, parse_value};
+pub(super) use series::is_name_byte;
 use series::{ESCAPED, emptied_labels, parse_series, unescape};
 use std::borrow::Cow;
 use std::fmt;
@@ -140,8 +141,10 @@ impl Sample<'_> {
 /// Metadata of one metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metadata<'a> {
-    /// The metric's name as written.
+    /// The metric's name as written, without its quotes.
     metric: &'a [u8],
+    /// Whether the name is written in quotes, and so with escapes.
+    is_quoted: bool,
     /// The metadata.
     pub fact: Fact<'a>,
 }
@@ -150,7 +153,12 @@ impl Metadata<'_> {
     /// Name of the metric. In OpenMetrics, the family of a counter lacks the `_total` of its
     /// samples.
     pub fn metric(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.metric)
+        let name = String::from_utf8_lossy(self.metric);
+        if self.is_quoted {
+            unescape(&name, ESCAPED).into_owned().into()
+        } else {
+            name
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Writes exposition pages.
 
 use super::Format;
+use super::read::is_name_byte;
 use crate::Kind;
 use crate::samples::{Group, Samples};
 use memchr::{memchr2, memchr3};
@@ -47,6 +48,58 @@ fn write_metadata(format: Format, group: &Group, out: &mut String) {
     out.push(' ');
     out.push_str(kind);
     out.push('\n');
+}
+
+/// Appends a metric's name as metadata write it: in quotes, unless it is a classic one.
+pub fn push_metric_name(out: &mut String, name: &str) {
+    push_name(out, name, true);
+}
+
+/// Appends a series: `up{job="node"}`, or `{"my.metric","my.label"="x"}` with names that are no classic ones.
+pub fn push_series<'a>(
+    out: &mut String,
+    metric: &str,
+    labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+) {
+    // A metric's name in quotes stands among the labels.
+    let is_bare = is_classic(metric, true);
+    if is_bare {
+        out.push_str(metric);
+    }
+    out.push('{');
+    if !is_bare {
+        push_quoted(out, metric);
+    }
+
+    for (at, (name, value)) in labels.into_iter().enumerate() {
+        if at > 0 || !is_bare {
+            out.push(',');
+        }
+        push_name(out, name, false);
+        out.push('=');
+        push_quoted(out, value);
+    }
+    out.push('}');
+}
+
+fn push_name(out: &mut String, name: &str, is_metric: bool) {
+    if is_classic(name, is_metric) {
+        out.push_str(name);
+    } else {
+        push_quoted(out, name);
+    }
+}
+
+/// Returns whether a name needs no quotes. Since Prometheus 3, any text is a name.
+fn is_classic(name: &str, is_metric: bool) -> bool {
+    let mut bytes = name.bytes().enumerate();
+    !name.is_empty() && bytes.all(|(at, byte)| is_name_byte(byte, at, is_metric))
+}
+
+fn push_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    push_escaped(out, text, true);
+    out.push('"');
 }
 
 /// Appends a label value with `\`, `"` and line feed escaped.
@@ -131,6 +184,29 @@ mod tests {
              # HELP node_memory_MemFree_bytes Field MemFree_bytes.\n# TYPE node_memory_MemFree_bytes gauge\n\
              node_memory_MemFree_bytes 0.5\n"
         );
+    }
+
+    #[test]
+    fn names_that_are_not_classic_stand_in_quotes() {
+        let series = |metric: &str, labels: &[(&str, &str)]| {
+            let mut out = String::new();
+            push_series(&mut out, metric, labels.iter().copied());
+            out
+        };
+        assert_eq!(series("up", &[]), "up{}");
+        assert_eq!(
+            series("node:up", &[("job", "a\"b"), ("my.label", "c")]),
+            r#"node:up{job="a\"b","my.label"="c"}"#
+        );
+        assert_eq!(series("my.metric", &[]), r#"{"my.metric"}"#);
+        assert_eq!(
+            series("3\"x", &[("a:b", "c")]),
+            r#"{"3\"x","a:b"="c"}"#,
+            "a colon belongs to metrics only"
+        );
+        let mut name = String::new();
+        push_metric_name(&mut name, "my.metric");
+        assert_eq!(name, r#""my.metric""#);
     }
 
     #[test]

@@ -373,6 +373,42 @@ mod tests {
     }
 
     #[test]
+    fn secrets_behind_aliases_are_left_out() {
+        for (text, expected) in [
+            // The secret stands where no key is secret.
+            (
+                "x: &a geheim\ny: {token: *a}\n",
+                "x: &a <secret>\ny: {token: *a}\n",
+            ),
+            (
+                "x: &a http://h/geheim\nurl: *a\n",
+                "x: &a http://secret.invalid\nurl: *a\n",
+            ),
+            // In a list and a mapping, and through an alias in them.
+            (
+                "w: &w geheim\nx: &x [a, {b: c}, *w]\nproxy: {d: *x}\n",
+                "w: &w <secret>\nx: &x [<secret>, {b: <secret>}, *w]\nproxy: {d: *x}\n",
+            ),
+            // The key itself is an alias.
+            (
+                "x: &k token\ny: {*k : geheim, a: b}\n",
+                "x: &k token\ny: {*k : <secret>, a: b}\n",
+            ),
+            // A key that is a list does not shift what follows.
+            (
+                "? [a, b]\n: c\ntoken: geheim\n",
+                "? [a, b]\n: c\ntoken: <secret>\n",
+            ),
+        ] {
+            assert_eq!(
+                without(text, &["url", "token", "proxy"]),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn aliases_and_merges_are_replaced() {
         let text = "base: &b {x: 1, y: 2}\nmore:\n  <<: *b\n  y: 3\nsame: *b\n";
         let node = Node::read(text).unwrap();

@@ -140,7 +140,7 @@ fn run_jobs_for(store: &Store, held: &[(&str, &str, u32)], seconds: i64) {
             index: *index,
         })
         .collect();
-    records.note_held_gpus("lab", &held, now).unwrap();
+    records.note_held_gpus("lab", &held, now, 60).unwrap();
 }
 
 fn asked(store: &Store, viewer: &Viewer) -> ClusterAnswer {

@@ -69,19 +69,20 @@ pub(crate) struct ForecastBook {
 }
 
 impl ForecastBook {
-    /// Reads the forecasts of the waiting runs of a cluster.
+    /// Reads the forecasts of the waiting runs of a cluster, or of one job.
     ///
     /// # Errors
     /// If the store fails, or the time zone of the cluster is not known.
     pub(crate) fn read(
         records: &Records<'_>,
         cluster: &KnownCluster,
+        job_id: Option<&str>,
         config: &AnswerConfig,
         now: UnixTime,
     ) -> Result<Self, AnswerError> {
         Ok(Self {
             state: forecast_state(records, &cluster.cluster)?,
-            known: records.forecasts(&cluster.cluster)?,
+            known: records.forecasts(&cluster.cluster, job_id)?,
             zone: the_zone(cluster, &config.accounting)?,
             now,
         })
@@ -230,13 +231,17 @@ pub(crate) fn add_forecasts(
         return Ok(());
     }
     for cluster in records.clusters()? {
-        let mut of_cluster = listed
+        let of_cluster: Vec<&mut ListedRun> = listed
             .iter_mut()
             .filter(|one| one.run.cluster == cluster.cluster && is_waiting(&one.run))
-            .peekable();
-        if of_cluster.peek().is_some() {
-            ForecastBook::read(records, &cluster, config, now)?.add_to(of_cluster);
-        }
+            .collect();
+        // Thousands may wait, of which a job's own page needs one.
+        let job_id = match &*of_cluster {
+            [] => continue,
+            [one] => Some(one.run.job_id.clone()),
+            _ => None,
+        };
+        ForecastBook::read(records, &cluster, job_id.as_deref(), config, now)?.add_to(of_cluster);
     }
     Ok(())
 }

@@ -85,12 +85,23 @@ impl CurrentConfig {
         self.in_force().config
     }
 
+    /// Reads the configuration again, without using it. Without a source it is the one in force.
+    ///
+    /// # Errors
+    /// If the configuration cannot be read, or is not valid.
+    pub fn read_again(&self) -> anyhow::Result<Config> {
+        match &self.source {
+            Some(read) => read(),
+            None => Ok(Config::clone(&self.get())),
+        }
+    }
+
     /// Returns what was changed in the files since they were read. A file that is not valid now is left out.
     pub(crate) fn unread(&self) -> Unread {
         let InForce { config, read_at } = self.in_force();
-        let read_again = || self.source.as_ref()?().ok();
         // Without a file, nothing can have changed.
-        let Some(written) = config.file.as_ref().and_then(|_| read_again()) else {
+        let written = config.file.as_ref().and_then(|_| self.read_again().ok());
+        let Some(written) = written else {
             return Unread::default();
         };
 
@@ -210,6 +221,11 @@ mod tests {
 
         let waiting = current.follow(config("timezone = 'UTC'"), now);
         assert_eq!(waiting, Vec::<String>::new());
+
+        // Routes and pages ask at the start whether people sign in with passwords.
+        let passwords = "timezone = 'UTC'\n[auth]\npasswords = true\n";
+        assert_eq!(current.follow(config(passwords), now), ["[auth]"]);
+        assert!(!current.get().auth.passwords);
     }
 
     #[test]

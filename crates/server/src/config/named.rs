@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use takt_identity::check_files;
 use takt_model::ConfigError;
+use takt_store::DataDir;
 
 impl Config {
     /// Returns each key that names something which cannot be used: [`Config::missing`], and static targets
@@ -26,8 +27,17 @@ impl Config {
             .filter_map(|(key, file)| secret_defect(&key, file, data_dir));
 
         let of_machine = [data_dir_defect(data_dir), self.slurm_defect()];
+        let of_discovery = self.scrape.missing_commands();
+        let of_discovery = of_discovery
+            .into_iter()
+            .map(|error| error.in_section("scrape"));
 
-        of_machine.into_iter().flatten().chain(secrets).collect()
+        of_machine
+            .into_iter()
+            .flatten()
+            .chain(of_discovery)
+            .chain(secrets)
+            .collect()
     }
 
     /// Returns everything that the configuration names and that cannot be used, with the line of its key. With some of it the
@@ -78,6 +88,14 @@ impl Config {
 }
 
 fn data_dir_defect(data_dir: &Path) -> Option<ConfigError> {
+    if let Some(filesystem) = DataDir::unsuitable_filesystem(data_dir) {
+        let found = format!("{} on {filesystem}", data_dir.display());
+        return Some(ConfigError::new(
+            "data_dir",
+            "a folder on a local disk",
+            found,
+        ));
+    }
     let is_file = fs::metadata(data_dir).is_ok_and(|found| !found.is_dir());
     is_file.then(|| {
         let found = format!("the file {}", data_dir.display());
@@ -110,6 +128,16 @@ fn secret_defect(key: &str, file: &Path, data_dir: &Path) -> Option<ConfigError>
 mod tests {
     use super::*;
     use tempfile::tempdir;
+
+    #[test]
+    fn a_data_directory_of_the_kernel_is_refused() {
+        let unusable = Config::default().unusable(Path::new("/proc/takt"));
+        let said: Vec<String> = unusable.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            ["data_dir: expected a folder on a local disk, found /proc/takt on proc"]
+        );
+    }
 
     #[test]
     fn what_the_machine_does_not_have_is_named_with_line_and_key() {
@@ -173,6 +201,13 @@ mod tests {
                  names, found no file nope",
             ),
             ("data", "[jobs]\nslurm_bin = 'nope'\npoll = false", ""),
+            (
+                "data",
+                "[[scrape.configs]]\njob_name = 'node'\nslurm_sd_configs = [{ slurm_bin = 'bin' }, \
+                 { slurm_bin = 'nope' }]",
+                "takt.toml, line 3: scrape: configs[0].slurm_sd_configs[1].slurm_bin: expected the \
+                 folder of scontrol, found no scontrol in nope",
+            ),
             (
                 "data",
                 "[[scrape.configs]]\njob_name = 'node'\n[[scrape.configs.static_configs]]\n\

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use takt_collector::scrape::{FailureReason, TargetStatus};
 use takt_model::pci;
+use takt_model::shown::shell_word;
 use takt_questions::did_you_mean;
 
 /// Largest difference of a node's clock from the server's, in seconds. It includes the duration of
@@ -103,12 +104,12 @@ fn repair_exporter(node: &str, target: Option<&TargetStatus>) -> Vec<String> {
             "sudo chgrp takt FILE && sudo chmod 640 FILE        # the file that the message names".to_owned(),
         ],
         Some(FailureReason::Status) => vec![
-            format!("curl -sS -i '{}' | head        # from this machine", target.url),
+            format!("curl -sS -i {} | head        # from this machine", shell_word(&target.url)),
             "basic_auth, authorization        # in its [[scrape.configs]], for 401 and 403".to_owned(),
             "metrics_path        # in its [[scrape.configs]], for 404".to_owned(),
         ],
         Some(_) => vec![
-            format!("curl -sS -i '{}' | head        # from this machine", target.url),
+            format!("curl -sS -i {} | head        # from this machine", shell_word(&target.url)),
             status,
         ],
     }
@@ -129,7 +130,7 @@ pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
                     facts.version
                 ),
                 "New metrics and repairs of the exporter are missing on this node.",
-                [ExporterFiles::find(Path::new("/")).loop_over(node)],
+                [ExporterFiles::find(Path::new("/")).loop_over(word(node))],
             )
         })
         .collect()

@@ -124,21 +124,29 @@ fn long_way(facts: &Facts, release: Release) -> Option<Finding> {
     ))
 }
 
+/// The newest API version that Takt reads from the slurmrestd of this site. `None` if its release is unknown.
+pub(super) fn newest_api_version(facts: &Facts) -> Option<&'static str> {
+    newest_of(installed(facts)?)
+}
+
+/// The newest API version of a release that Takt reads.
+fn newest_of(release: Release) -> Option<&'static str> {
+    let there = release.api_versions();
+    let mut known = API_VERSIONS.iter().copied();
+    known.find(|version| there.contains(version))
+}
+
 /// The API version of slurmrestd that Takt would use.
 fn api_version(facts: &Facts, release: Release) -> Option<Finding> {
     if !is_used(facts, SlurmUse::Slurmrestd) || release > Release::newest() {
         return None;
     }
 
-    let there = release.api_versions();
     let configured = facts.config.slurmrestd.version.as_deref()?;
-
-    if there.contains(&configured) {
+    if release.api_versions().contains(&configured) {
         return None;
     }
-    let best = API_VERSIONS
-        .iter()
-        .find(|version| there.contains(*version))?;
+    let best = newest_of(release)?;
     Some(finding(
         Severity::Failure,
         "",

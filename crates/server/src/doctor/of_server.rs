@@ -2,6 +2,7 @@
 
 use super::certificates::CertificateEnd;
 use super::facts::{Facts, Reading};
+use super::of_release::newest_api_version;
 use super::{Finding, Severity, finding, word};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
@@ -419,17 +420,18 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
     }
 
     let list = missing.join(" ");
+    let words: Vec<&str> = missing.into_iter().map(word).collect();
     vec![finding(
         Severity::Warning,
         "",
         format!(
             "{} of {} nodes of Slurm are not scraped: {list}",
-            missing.len(),
+            words.len(),
             facts.slurm_nodes.len()
         ),
         "Faults and jobs on these nodes stay unseen.",
         [
-            ExporterFiles::find(Path::new("/")).loop_over(&list),
+            ExporterFiles::find(Path::new("/")).loop_over(&words.join(" ")),
             "slurm_sd_configs = [{ port = 9855 }]        # below [[scrape.configs]] in takt.toml"
                 .to_owned(),
         ],
@@ -520,7 +522,11 @@ fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
         )];
     }
 
-    let version = version.as_deref().unwrap_or("v0.0.40");
+    // Each release has other versions, and every slurmrestd lists its own.
+    let path = match version.as_deref().or_else(|| newest_api_version(facts)) {
+        Some(version) => format!("slurm/{version}/ping"),
+        None => "openapi/v3".to_owned(),
+    };
     let token = token_file.as_ref().map_or_else(String::new, |file| {
         let file = file.display();
         format!(" -H 'X-SLURM-USER-NAME: {user}' -H \"X-SLURM-USER-TOKEN: $(sudo cat {file})\"")
@@ -531,9 +537,7 @@ fn ask_by_hand(facts: &Facts, source: &str) -> Vec<String> {
         None => (String::new(), url.trim_end_matches('/')),
     };
     vec![
-        format!(
-            "curl -sS{socket}{token} {address}/slurm/{version}/ping        # what the server sees"
-        ),
+        format!("curl -sS{socket}{token} {address}/{path}        # what the server sees"),
         "url, token_file        # below [jobs.slurmrestd] in takt.toml, if they are wrong"
             .to_owned(),
         "systemctl status slurmrestd        # on its machine".to_owned(),

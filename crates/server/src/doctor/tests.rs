@@ -667,14 +667,11 @@ fn a_silent_exporter_has_its_reason_and_the_remedy_for_it() {
         (FailureReason::Timeout, "nc -vz g02 9855"),
         (FailureReason::Unreachable, "ping -c 3 g02"),
         (FailureReason::Tls, "openssl s_client -connect g02:9855"),
-        (
-            FailureReason::Status,
-            "curl -sS -i 'http://g02:9855/metrics'",
-        ),
+        (FailureReason::Status, "curl -sS -i http://g02:9855/metrics"),
         (FailureReason::Credentials, "chmod 640 FILE"),
         (
             FailureReason::Malformed,
-            "curl -sS -i 'http://g02:9855/metrics'",
+            "curl -sS -i http://g02:9855/metrics",
         ),
     ] {
         let (evidence, fix) = silent_exporter(reason, "its words");
@@ -721,7 +718,7 @@ fn a_failing_slurm_is_named_with_what_it_said_and_how_to_ask_it() {
     for words in [
         "scontrol token username=monitor",
         "X-SLURM-USER-TOKEN: $(sudo cat /etc/takt/slurm-token)",
-        "http://head:6820/slurm/",
+        "http://head:6820/openapi/v3 ",
         "[jobs.slurmrestd]",
     ] {
         assert!(fix.contains(words), "{words}: {fix}");
@@ -732,7 +729,52 @@ fn a_failing_slurm_is_named_with_what_it_said_and_how_to_ask_it() {
         ..SlurmrestdConfig::default()
     };
     let (_, fix) = failing_slurm(socket, "the request to Slurm failed", "it is down");
-    assert!(fix.contains("--unix-socket /run/slurmrestd.sock http://localhost/slurm/"));
+    assert!(fix.contains("--unix-socket /run/slurmrestd.sock http://localhost/openapi/v3 "));
+}
+
+/// 25.11 has no v0.0.40 any more.
+#[test]
+fn slurmrestd_is_asked_with_a_version_that_it_has() {
+    let mut facts = in_order();
+    facts.config.slurmrestd.url = "http://head:6820".to_owned();
+    reading(
+        &mut facts,
+        "takt_slurm_info",
+        &[("version", "25.11.2")],
+        1.0,
+    );
+    let of_source = [("source", "job_records"), ("problem", TOKEN_REFUSED)];
+    reading(&mut facts, "takt_source_problem", &of_source, 1.0);
+    let fix = |facts: &Facts| examine(facts).findings[0].fix.join("\n");
+    let automatic = fix(&facts);
+    assert!(
+        automatic.contains("head:6820/slurm/v0.0.44/ping"),
+        "{automatic}"
+    );
+
+    facts.config.slurmrestd.version = Some("v0.0.43".to_owned());
+    let configured = fix(&facts);
+    assert!(
+        configured.contains("head:6820/slurm/v0.0.43/ping"),
+        "{configured}"
+    );
+}
+
+/// An exporter names its node, and a push sender any label.
+#[test]
+fn no_name_of_a_node_becomes_a_command() {
+    let mut facts = in_order();
+    let build = [("node", "g01; reboot #"), ("version", "0.0.1")];
+    reading(&mut facts, "takt_exporter_build_info", &build, 1.0);
+    facts.slurm_nodes.insert("g03; reboot #".to_owned(), 1);
+
+    let findings = examine(&facts).findings;
+    let loops = findings.iter().flat_map(|found| &found.fix);
+    let loops: Vec<_> = loops.filter(|line| line.starts_with("for n in")).collect();
+    assert_eq!(loops.len(), 2);
+    for line in loops {
+        assert!(line.starts_with("for n in NAME; do scp"), "{line}");
+    }
 }
 
 #[test]

@@ -9,15 +9,16 @@ use takt_store::{Store, StoreError, spawn_blocking};
 use tokio::time;
 
 /// Stores the fair share once an hour, for its history.
-pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
-    const HOUR: Duration = Duration::from_secs(3600);
+pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String, config: AccountingConfig) {
+    const HOUR_SECONDS: i64 = 3600;
     const SOON: Duration = Duration::from_secs(60);
     loop {
         time::sleep(SOON).await;
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
+        let config = config.clone();
         let note = move || {
-            takt_questions::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
+            takt_questions::note_fairshare(store.database(), &cluster, &config, HOUR_SECONDS)
         };
         match spawn_blocking(note).await {
             Ok(Ok(())) => {}

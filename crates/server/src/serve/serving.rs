@@ -306,8 +306,10 @@ impl Serving<'_> {
 
         let of = Arc::clone(store);
         let cluster = self.cluster.to_owned();
+        let accounting = self.config.accounting();
         tasks.spawn("fairshare-history", move |stop| {
-            until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
+            let noted = note_fairshare(Arc::clone(&of), cluster.clone(), accounting.clone());
+            until_stopped(stop, noted)
         });
 
         if polls.is_some() {
@@ -431,7 +433,6 @@ impl Serving<'_> {
         register_places(&mut self.registry, classes.collect());
         self.sql(&mut tasks, &store, &memory, sql_places).await?;
         let reload = Reload::new(
-            Arc::clone(&self.source),
             Arc::clone(&scrape),
             alerts.reload(),
             CurrentConfig::new(self.config.clone(), self.read_at)

@@ -424,13 +424,31 @@ impl ChunkIndex {
                 .collect(),
         };
 
-        // `place` relies on these sums, and must not panic on damaged bytes.
-        let packed: u32 = index.words.iter().map(|word| word.bits.count_ones()).sum();
-        let is_whole = packed as usize == index.lengths.len()
-            && index.words.iter().all(|word| {
-                (word.lengths + word.bits.count_ones()) as usize <= index.lengths.len()
-            });
-        is_whole.then_some(index)
+        index.is_whole().then_some(index)
+    }
+
+    /// Returns whether the words count the lengths and bytes before them, as [`SealedChunk::encode`] writes them. `place`
+    /// and `at` rely on it, and must not panic on damaged bytes.
+    fn is_whole(&self) -> bool {
+        let mut lengths = self.lengths.iter();
+        let mut before = 0_u32;
+        let mut bytes = 0_u64;
+        for word in &self.words {
+            if word.lengths != before || u64::from(word.bytes) != bytes {
+                return false;
+            }
+            for _ in 0..word.bits.count_ones() {
+                let Some(&length) = lengths.next() else {
+                    return false;
+                };
+                // No more of them than lengths, whose number is one of 32 bits.
+                before += 1;
+                bytes += u64::from(length);
+            }
+        }
+
+        let last = self.since_begin.iter().max().copied().unwrap_or(0);
+        lengths.next().is_none() && self.begin.0.checked_add(i64::from(last)).is_some()
     }
 
     /// Number of bytes of the packed columns.
@@ -597,4 +615,92 @@ impl SealedChunk {
 
 fn offset(length: usize) -> u32 {
     u32::try_from(length).expect("MAX_ROWS keeps a chunk small")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A chunk of 70 columns in two words, of which every third changes.
+    fn encoded() -> (Vec<u8>, usize) {
+        let columns = 70;
+        let mut chunk = OpenChunk::new(Timestamp(1000), vec![1.0; columns], Box::new([0, 0]), 70);
+        let mut changes = RowChanges::default();
+        for row in 1..4 {
+            for column in (0..columns).step_by(3) {
+                changes.push(column, row as f64);
+            }
+            chunk.push(Timestamp(1000 + row), columns, &mut changes, 70);
+        }
+
+        let mut next = vec![1.0; columns];
+        (0..columns)
+            .step_by(3)
+            .for_each(|column| next[column] = 3.0);
+        let mut bytes = Vec::new();
+        let length = chunk.seal(&next, true).encode(&next, &mut bytes);
+        (bytes, length)
+    }
+
+    /// Asks for all that queries ask for.
+    fn places(index: &ChunkIndex) -> Vec<ColumnPlace> {
+        assert_eq!(index.times().count(), index.rows());
+        let _ = index.newest();
+        (0..index.columns)
+            .map(|column| index.place(column))
+            .collect()
+    }
+
+    #[test]
+    fn an_index_is_read_as_it_was_written() {
+        let (bytes, length) = encoded();
+        let index = ChunkIndex::decode(&bytes[..length]).unwrap();
+        let places = places(&index);
+        assert_eq!(
+            places[0],
+            ColumnPlace::Packed(0..usize::from(index.lengths[0]))
+        );
+        assert_eq!(
+            places[69],
+            ColumnPlace::Packed(
+                index.packed_bytes() - usize::from(index.lengths[23])..index.packed_bytes(),
+            )
+        );
+        assert_eq!(places[68], ColumnPlace::Unchanged(45));
+        assert_eq!(index.newest(), Timestamp(1003));
+    }
+
+    #[test]
+    fn sums_beyond_32_bits_are_no_index() {
+        let (mut bytes, length) = encoded();
+        // The number of lengths before the second word.
+        let second = ChunkIndex::FIXED + 4 * 4 + 24;
+        bytes[second + 16..second + 20].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(ChunkIndex::decode(&bytes[..length]).is_none());
+
+        // The time of the first row.
+        let (mut bytes, length) = encoded();
+        bytes[..8].copy_from_slice(&i64::MAX.to_le_bytes());
+        assert!(ChunkIndex::decode(&bytes[..length]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_index_is_refused_or_has_places_in_the_chunk(
+            damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
+        ) {
+            let (mut bytes, length) = encoded();
+            for (at, byte) in damage {
+                bytes[at.index(length)] = byte;
+            }
+            if let Some(index) = ChunkIndex::decode(&bytes[..length]) {
+                for place in places(&index) {
+                    if let ColumnPlace::Packed(place) = place {
+                        prop_assert!(place.end <= index.packed_bytes());
+                    }
+                }
+            }
+        }
+    }
 }

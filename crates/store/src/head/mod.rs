@@ -155,6 +155,13 @@ impl Head {
         }
     }
 
+    /// Whether a series has a column in a group.
+    pub fn has_column(&self, id: u32, series: SeriesId) -> bool {
+        let locations = read(&self.locations);
+        let location = locations.by_series.get(series.0 as usize);
+        matches!(location, Some(SeriesLocation::Column { group, .. }) if *group == id)
+    }
+
     /// Whether a group of scraped series writes the series.
     pub fn is_scraped(&self, series: SeriesId) -> bool {
         let location = read(&self.locations)

@@ -168,13 +168,14 @@ impl Records<'_> {
         })
     }
 
-    /// Returns the last forecast of each waiting run of a cluster, by job id and time of submission.
+    /// Returns the last forecast of each waiting run of a cluster, or of one job's, by job id and time of submission.
     ///
     /// # Errors
     /// If DuckDB fails.
     pub fn forecasts(
         &self,
         cluster: &str,
+        job_id: Option<&str>,
     ) -> Result<HashMap<(String, UnixTime), KnownForecast>, StoreError> {
         let rows = self.list(
             "look up the forecasts",
@@ -183,8 +184,11 @@ impl Records<'_> {
              FROM records.forecasts AS f
              SEMI JOIN records.jobs AS j ON j.cluster = f.cluster AND j.job_id = f.job_id
                  AND j.submit_time = f.submit_time AND j.start_time IS NULL AND j.end_time IS NULL
-             WHERE f.cluster = ? AND f.kind = 'last'",
-            vec![cluster.to_owned().into()],
+             WHERE f.cluster = ? AND f.kind = 'last' AND f.job_id = coalesce(?, f.job_id)",
+            vec![
+                cluster.to_owned().into(),
+                job_id.map(str::to_owned).into(),
+            ],
             |row| {
                 let known = KnownForecast {
                     made_at: row.time(2)?,

@@ -58,7 +58,7 @@ pub struct GpuInterval {
 }
 
 /// Seconds without an observation after which an interval ends. A later observation begins a new
-/// interval.
+/// interval. slurmctld may be asked at longer intervals: two of these then.
 const GAP_SECONDS: i64 = 600;
 
 /// Maximum difference between the clocks of a node and of Slurm, in seconds. Exporters may also
@@ -230,7 +230,7 @@ impl Records<'_> {
         })
     }
 
-    /// Records the GPUs that slurmctld reports as held at `now`.
+    /// Records the GPUs that slurmctld, which is asked every `interval_seconds`, reports as held at `now`.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -239,6 +239,7 @@ impl Records<'_> {
         cluster: &str,
         held: &[HeldGpu],
         now: UnixTime,
+        interval_seconds: i64,
     ) -> Result<(), StoreError> {
         if held.is_empty() {
             return Ok(());
@@ -256,23 +257,29 @@ impl Records<'_> {
                 insert.execute(params![gpu.job_id, micros(gpu.submit), gpu.node, gpu.index])?;
             }
 
+            let recent = micros(now - GAP_SECONDS.max(2 * interval_seconds));
+            let same = "g.cluster = ? AND g.source = 'slurmctld' AND g.job_id = h.job_id
+                 AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index
+                 AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
+
             db.execute_batch("BEGIN")?;
             db.execute(
-                "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S FROM held AS h
-                 WHERE g.cluster = ? AND g.source = 'slurmctld' AND g.job_id = h.job_id
-                   AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index",
-                params![micros(now), cluster],
+                &format!(
+                    "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S
+                     FROM held AS h WHERE {same}"
+                ),
+                params![micros(now), cluster, recent],
             )?;
 
+            // Without an interval that is recent enough, another one begins.
             db.execute(
-                "INSERT INTO records.job_gpus
-                 SELECT ?, h.job_id, h.submit_time, h.node, h.gpu_index, NULL, t.now, t.now, 'slurmctld'
-                 FROM held AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
-                 WHERE NOT EXISTS (
-                     SELECT 1 FROM records.job_gpus AS g
-                     WHERE g.cluster = ? AND g.source = 'slurmctld' AND g.job_id = h.job_id
-                       AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index)",
-                params![cluster, micros(now), cluster],
+                &format!(
+                    "INSERT INTO records.job_gpus
+                     SELECT ?, h.job_id, h.submit_time, h.node, h.gpu_index, NULL, t.now, t.now, 'slurmctld'
+                     FROM held AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                     WHERE NOT EXISTS (SELECT 1 FROM records.job_gpus AS g WHERE {same})"
+                ),
+                params![cluster, micros(now), cluster, recent],
             )?;
             db.execute_batch("COMMIT")
         })()
@@ -319,6 +326,40 @@ mod tests {
         }
         assert_eq!(seen("7"), [(UnixTime(60), UnixTime(90))]);
         assert_eq!(seen("8"), [(UnixTime(150), UnixTime(300))]);
+    }
+
+    #[test]
+    fn a_gpu_that_a_job_had_twice_has_two_intervals() {
+        let root = tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let intervals = |job_id: &str, interval_seconds: i64| {
+            let held = [HeldGpu {
+                job_id: job_id.into(),
+                submit: UnixTime(50),
+                node: "g1".into(),
+                index: 0,
+            }];
+            for now in [100, 160, 5000, 5060] {
+                records
+                    .note_held_gpus("lab", &held, UnixTime(now), interval_seconds)
+                    .unwrap();
+            }
+            let sql = "SELECT epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000
+                       FROM records.job_gpus WHERE job_id = ? ORDER BY ALL";
+            let values = vec![job_id.to_owned().into()];
+            records
+                .list("list them", sql, values, |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .unwrap()
+        };
+
+        // Requeued, it waited for more than an hour. Polls at such intervals see no pause in that.
+        let two: [(i64, i64); 2] = [(100, 160), (5000, 5060)];
+        assert_eq!(intervals("7", 60), two);
+        assert_eq!(intervals("8", 3600), [(100, 5060)]);
     }
 
     #[test]

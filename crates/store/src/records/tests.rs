@@ -998,7 +998,7 @@ fn the_first_forecast_of_a_run_is_kept_and_graded_and_the_last_one_is_shown() {
             .note_forecasts("lab", &[forecast(p50)], UnixTime(made_at))
             .unwrap();
     }
-    let known = records.forecasts("lab").unwrap();
+    let known = records.forecasts("lab", None).unwrap();
     let known = known[&("7".to_owned(), waiting.submit)];
     assert_eq!(known.made_at, UnixTime(2600));
     assert_eq!(known.times.p50, UnixTime(5000));
@@ -1016,7 +1016,10 @@ fn the_first_forecast_of_a_run_is_kept_and_graded_and_the_last_one_is_shown() {
     assert_eq!(found[0].made_at, UnixTime(2000));
     assert_eq!(found[0].start, UnixTime(4560));
     assert!(found[0].is_right);
-    assert!(records.forecasts("lab").unwrap().is_empty(), "it runs");
+    assert!(
+        records.forecasts("lab", None).unwrap().is_empty(),
+        "it runs"
+    );
     store.import(&[JobRun {
         start: Some(UnixTime(1990)),
         state: "RUNNING".into(),

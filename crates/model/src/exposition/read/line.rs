@@ -126,7 +126,8 @@ pub(super) fn metadata<'a>(
     rest: &'a [u8],
     format: Format,
 ) -> Result<ParsedLine<'a>, SyntaxError<'a>> {
-    let (metric, text) = if rest.starts_with(b"\"") {
+    let is_quoted = rest.starts_with(b"\"");
+    let (metric, text) = if is_quoted {
         let end = quoted_end(rest).ok_or(SyntaxError {
             expected: "a closing quote",
             found: rest,
@@ -180,7 +181,11 @@ pub(super) fn metadata<'a>(
         }
     };
 
-    Ok(ParsedLine::Metadata(Metadata { metric, fact }))
+    Ok(ParsedLine::Metadata(Metadata {
+        metric,
+        is_quoted,
+        fact,
+    }))
 }
 
 pub(super) fn one_space<'a>(

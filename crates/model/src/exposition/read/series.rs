@@ -245,7 +245,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-pub(super) fn is_name_byte(byte: u8, at: usize, is_metric: bool) -> bool {
+pub(in crate::exposition) fn is_name_byte(byte: u8, at: usize, is_metric: bool) -> bool {
     byte.is_ascii_alphabetic()
         || byte == b'_'
         || (byte == b':' && is_metric)

@@ -326,6 +326,20 @@ fn invalid_openmetrics_lines() {
 }
 
 #[test]
+fn a_name_in_quotes_is_the_same_in_metadata_and_samples() {
+    let text = b"# HELP \"my \\\"metric\\\"\" Help.\n{\"my \\\"metric\\\"\"} 1\n";
+    let mut page = Page::new(Format::Text, text);
+    let mut names = Vec::new();
+    while let Some(line) = page.next_line(b"").unwrap() {
+        names.push(match line {
+            Line::Metadata(metadata) => metadata.metric().into_owned(),
+            Line::Sample(sample) => sample.labels().unwrap().metric().to_owned(),
+        });
+    }
+    assert_eq!(names, ["my \"metric\"", "my \"metric\""]);
+}
+
+#[test]
 fn metadata_is_returned() {
     // In the text format only `\\` and `\n` are escapes; the backslash before a quote stays.
     let text =

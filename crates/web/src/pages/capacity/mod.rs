@@ -5,7 +5,6 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::capacity::CapacityRow;
 use takt_draw::{Bar, bars};
-use takt_model::shown::shell_word;
 use takt_model::words::{amount, percent};
 use takt_questions::{CapacityAnswer, CapacityQuestion};
 
@@ -81,10 +80,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         picture => picture.as_ref().map(|picture| picture.inline("chart")),
         first_day => answer.days.first().map(|day| day.date.clone()),
         last_day => answer.days.last().map(|day| day.date.clone()),
-        command => match &pick.month {
-            Some(month) => format!("takt capacity --month {}", shell_word(month)),
-            None => "takt capacity".to_owned(),
-        },
+        command => pick.command("takt capacity"),
     };
     let content = Content::new("Capacity", values).table(table);
     Ok(match picture {

@@ -1,12 +1,12 @@
 //! `/energy`: kWh, CO2 and money of the GPUs.
 
-use super::work::{PeriodPick, account, hours, user};
+use super::work::{PeriodPick, account, address, hours, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::energy::EnergyPart;
 use takt_draw::{Bar, bars, scale};
 use takt_model::words::amount;
-use takt_questions::{EnergyAnswer, EnergyQuestion};
+use takt_questions::{EnergyAnswer, EnergyQuestion, Question};
 
 pub const PAGE: Page = Page::new("/energy", include_str!("energy.html"), show)
     .menu(Group::Use, "Energy")
@@ -71,10 +71,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         picture => picture.as_ref().map(|picture| picture.inline("chart low")),
         first_day => energy.days.first().map(|day| day.name.clone()),
         last_day => energy.days.last().map(|day| day.name.clone()),
-        api => format!(
-            "/api/takt/v1/energy?month={}",
-            pick.month.clone().unwrap_or_default()
-        ),
+        api => address(EnergyQuestion::PATH, &pick.query()),
     };
 
     let content = Content::new(format!("Energy {}", answer.period), values).table(table);

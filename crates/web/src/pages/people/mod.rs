@@ -6,7 +6,6 @@ use super::work::{PeriodPick, account, address, hours, length, share, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Figures, Member, Sheet};
-use takt_model::shown::shell_word;
 use takt_questions::SheetQuestion;
 
 pub use subject::{ACCOUNT, USER};
@@ -80,9 +79,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         budgets => Value::from_serialize(&sheet.budgets),
         notes => sheet.notes,
         jobs => address("/jobs", &[("from", &links.from), ("to", &links.to)]),
-        waste => address("/waste", &query(&pick)),
-        energy => address("/energy", &query(&pick)),
-        command => command(&pick),
+        waste => address("/waste", &pick.query()),
+        energy => address("/energy", &pick.query()),
+        command => pick.command("takt report cluster"),
     };
     Ok(Content::new(format!("People {}", sheet.period), values).table(table))
 }
@@ -106,27 +105,6 @@ impl Links {
             to: day(&sheet.to),
             pick: pick.clone(),
         }
-    }
-}
-
-/// The period as the query of another page.
-fn query(pick: &PeriodPick) -> [(&str, &str); 3] {
-    [
-        ("month", pick.month.as_deref().unwrap_or_default()),
-        ("from", pick.from.as_deref().unwrap_or_default()),
-        ("to", pick.to.as_deref().unwrap_or_default()),
-    ]
-}
-
-fn command(pick: &PeriodPick) -> String {
-    match (&pick.month, &pick.from, &pick.to) {
-        (Some(month), ..) => format!("takt report cluster --month {}", shell_word(month)),
-        (None, Some(from), Some(to)) => format!(
-            "takt report cluster --from {} --to {}",
-            shell_word(from),
-            shell_word(to)
-        ),
-        _ => "takt report cluster".to_owned(),
     }
 }
 
@@ -170,7 +148,7 @@ fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
             &[(group, &member.name), ("state", state), from, to],
         )
     };
-    let [month, from, to] = query(&links.pick);
+    let [month, from, to] = links.pick.query();
     let waste = address("/waste", &[(group, &member.name), month, from, to]);
     // More than half of the measured hours: a word for the eye, not a verdict.
     let wasted = split.known_waste();

@@ -1,6 +1,6 @@
 //! The pages of one user and of one account.
 
-use super::{Links, columns, figures_of, query, row};
+use super::{Links, columns, figures_of, row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share, state, user};
 use minijinja::{Value, context};
@@ -156,12 +156,15 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
             &[(kind, name), ("from", &links.from), ("to", &links.to)],
         ),
         waste => {
-            let [month, from, to] = query(&pick);
+            let [month, from, to] = pick.query();
             address("/waste", &[(kind, name), month, from, to])
         },
         fairshare => address("/fairshare", &[(kind, name)]),
         csv => visit.address(&[]),
-        command => format!("takt report {kind} --{kind} {}", shell_word(name)),
+        command => pick.command(&format!(
+            "takt report {kind} --{kind} {}",
+            shell_word(name)
+        )),
     };
 
     let title = if is_user {

@@ -94,10 +94,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         histogram => histogram.as_ref().map(|picture| picture.inline("chart")),
         scatter => scatter(&answer),
         points => waste.points.len(),
-        command => match &pick.month {
-            Some(month) => format!("takt report waste --month {}", shell_word(month)),
-            None => "takt report waste".to_owned(),
-        },
+        command => command(visit, &pick),
     };
 
     let content = Content::new(format!("Waste {}", answer.period), values).table(table);
@@ -105,6 +102,18 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         Some(picture) => content.picture(picture),
         None => content,
     })
+}
+
+/// The command with the same period and subject. `None` without such a command: it selects no partition, and
+/// either a user or an account.
+fn command(visit: &Visit, pick: &PeriodPick) -> Option<String> {
+    let subject = match ["user", "account", "partition"].map(|name| visit.get(name)) {
+        [Some(user), None, None] => format!(" --user {}", shell_word(user)),
+        [None, Some(account), None] => format!(" --account {}", shell_word(account)),
+        [None, None, None] => String::new(),
+        _ => return None,
+    };
+    Some(pick.command("takt report waste") + &subject)
 }
 
 /// CSS class of a cause: faults are the cluster's, all else is waste.

@@ -5,6 +5,7 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
 use takt_accounting::Period;
+use takt_model::shown::shell_word;
 use takt_questions::AboutQuestion;
 
 /// The period of an address: `?month=2026-10`, or `?from=2026-10-01&to=2026-10-15`. Without one,
@@ -71,6 +72,26 @@ impl PeriodPick {
         pick
     }
 
+    /// The command, with this period as its options.
+    pub fn command(&self, command: &str) -> String {
+        let mut whole = command.to_owned();
+        for (option, value) in self.query() {
+            if !value.is_empty() {
+                whole.push_str(&format!(" --{option} {}", shell_word(value)));
+            }
+        }
+        whole
+    }
+
+    /// The period as the query of another page; absent parts are empty.
+    pub fn query(&self) -> [(&'static str, &str); 3] {
+        [
+            ("month", self.month.as_deref().unwrap_or_default()),
+            ("from", self.from.as_deref().unwrap_or_default()),
+            ("to", self.to.as_deref().unwrap_or_default()),
+        ]
+    }
+
     /// The note of a period in which the job records begin. `None` if that is unknown: the question of
     /// the page says what is wrong.
     fn unrecorded(&self, visit: &Visit) -> Option<String> {
@@ -91,5 +112,39 @@ fn day(text: &str) -> String {
     match text.split_once('T') {
         Some((date, _)) => date.to_owned(),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_the_period_of_its_page() {
+        let pick = |month: Option<&str>, from: Option<&str>, to: Option<&str>| PeriodPick {
+            month: month.map(str::to_owned),
+            from: from.map(str::to_owned),
+            to: to.map(str::to_owned),
+            before: None,
+            after: None,
+            permanent: String::new(),
+            note: None,
+        };
+        let month = pick(Some("2026-10"), None, None);
+        assert_eq!(
+            month.command("takt capacity"),
+            "takt capacity --month 2026-10"
+        );
+
+        let days = pick(None, Some("2026-10-01"), Some("2026-10-15"));
+        assert_eq!(
+            days.command("takt report waste"),
+            "takt report waste --from 2026-10-01 --to 2026-10-15"
+        );
+        // The address is what somebody typed.
+        assert_eq!(
+            pick(Some("$(id)"), None, None).command("takt capacity"),
+            "takt capacity --month '$(id)'"
+        );
     }
 }
