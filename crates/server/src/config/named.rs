@@ -26,7 +26,11 @@ impl Config {
             .secret_files()
             .filter_map(|(key, file)| secret_defect(&key, file, data_dir));
 
-        let of_machine = [data_dir_defect(data_dir), self.slurm_defect()];
+        let of_machine = [
+            data_dir_defect(data_dir),
+            self.slurm_defect(),
+            self.socket_defect(),
+        ];
         let of_discovery = self.scrape.missing_commands();
         let of_discovery = of_discovery
             .into_iter()
@@ -60,6 +64,26 @@ impl Config {
         found
     }
 
+    /// A socket that cannot be made: its folder is absent, or its path is longer than the kernel takes.
+    fn socket_defect(&self) -> Option<ConfigError> {
+        // Empty is none.
+        let path = self.server.socket_file.as_deref()?;
+        let folder = path.parent()?;
+
+        let key = "server.socket_file";
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_MAX {
+            let expected = format!("a path of at most {SOCKET_PATH_MAX} bytes");
+            return Some(ConfigError::new(key, expected, format!("{length} bytes")));
+        }
+        // systemd makes folders below /run when it starts the server.
+        let is_made_later = folder.as_os_str().is_empty() || folder.starts_with("/run");
+        (!is_made_later && !folder.is_dir()).then(|| {
+            let found = format!("no folder {}", folder.display());
+            ConfigError::new(key, "a socket in a folder that exists", found)
+        })
+    }
+
     /// Slurm's commands or its job completion file, if they are named, asked for, and absent.
     fn slurm_defect(&self) -> Option<ConfigError> {
         let jobs = &self.jobs;
@@ -86,6 +110,9 @@ impl Config {
         None
     }
 }
+
+/// Longest path of a Unix socket, in bytes (`sun_path` in unix(7), without its end).
+const SOCKET_PATH_MAX: usize = 107;
 
 fn data_dir_defect(data_dir: &Path) -> Option<ConfigError> {
     if let Some(filesystem) = DataDir::unsuitable_filesystem(data_dir) {
@@ -201,6 +228,13 @@ mod tests {
                  names, found no file nope",
             ),
             ("data", "[jobs]\nslurm_bin = 'nope'\npoll = false", ""),
+            (
+                "data",
+                "[server]\nsocket_file = 'nope/t.sock'",
+                "takt.toml, line 2: server.socket_file: expected a socket in a folder that exists, found no folder nope",
+            ),
+            ("data", "[server]\nsocket_file = 't.sock'", ""),
+            ("data", "[server]\nsocket_file = '/run/nope/t.sock'", ""),
             (
                 "data",
                 "[[scrape.configs]]\njob_name = 'node'\nslurm_sd_configs = [{ slurm_bin = 'bin' }, \
