@@ -458,6 +458,8 @@ mod tests {
             limit: 200.0,
             used: 160.0,
             warning: Some(0.8),
+            run_out: None,
+            outlook: None,
         }];
         let due = warnings(&budgets, &[], &config, "2026-10");
         let webhook = config.slack_webhook_file.as_deref();
