@@ -1,12 +1,11 @@
 //! `/cards`: the cards (physical GPUs) with their verdicts.
 
-use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
 use takt_model::words;
 use takt_questions::{CardLine, CardQuestion, CardVerdict, CardsQuestion, CauseState, FaultOrigin};
 
 pub const PAGE: Page = Page::new("/cards", include_str!("cards.html"), show)
-    .menu(Group::System, "Cards")
     .filters(&["node", "verdict"])
     .rows();
 

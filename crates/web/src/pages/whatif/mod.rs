@@ -1,14 +1,13 @@
 //! `/whatif`: what other nodes, limits or requests would have changed in a past period.
 
 use super::work::share;
-use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
 use takt_model::shown::shell_word;
 use takt_model::words::{amount, percent};
 use takt_questions::{WaitTrend, WhatIfAnswer, WhatIfQuestion};
 
 pub const PAGE: Page = Page::new("/whatif", include_str!("whatif.html"), show)
-    .menu(Group::Use, "What if")
     .filters(&[
         "add", "like", "remove", "limit", "runtime", "node_ok", "requests", "month", "go",
     ])
