@@ -15,6 +15,9 @@ pub const UNSEEN_SECONDS: i64 = 30 * 86_400;
 /// Seconds by which [`CardPlacement::seen`] may lag in the records. Cards are seen each minute; not each is written.
 const NOTE_SECONDS: i64 = 600;
 
+/// Seconds by which a clock is waited for after it was set back.
+const CLOCK_SECONDS: i64 = 3600;
+
 /// Maximum length of a text of a sighting, in bytes. NVML's are shorter than 100.
 const MAX_TEXT_BYTES: usize = 128;
 
@@ -160,7 +163,8 @@ impl CardBook {
         now: UnixTime,
     ) -> Vec<CardPlacement> {
         // A clock that was set back must not begin a placement before an older one ends.
-        if now < self.latest {
+        // One that was wrong by more than that is not waited for.
+        if now < self.latest && self.latest - now <= CLOCK_SECONDS {
             return Vec::new();
         }
         self.latest = now;
@@ -345,7 +349,9 @@ fn is_usable(sighting: &CardSighting) -> bool {
         &sighting.driver,
         &sighting.vbios,
     ];
-    required.iter().all(|text| !text.is_empty())
+    // The exporter's name for a device that the driver does not list.
+    !sighting.uuid.starts_with("unknown-")
+        && required.iter().all(|text| !text.is_empty())
         && required
             .iter()
             .chain(&all)

@@ -30,6 +30,12 @@ const MAX_SHARE_KINDS: usize = 16;
 /// Maximum length of the name of a resource in bytes: a domain, a slash and a label's name.
 const MAX_NAME_BYTES: usize = 317;
 
+/// Most CPUs or devices of a pod: more than a node has. Their sums over years stay far below 2^63.
+const MOST_DEVICES: u64 = 1 << 20;
+
+/// Most memory of a pod in bytes: 1 PiB.
+const MOST_MEMORY_BYTES: u64 = 1 << 50;
+
 impl PodAmounts {
     /// Returns the resources that a pod with this specification reserves.
     ///
@@ -63,7 +69,14 @@ impl PodAmounts {
             reserved.memory = of_pod.memory;
         }
 
-        Ok(reserved.plus(&Self::of_amounts(&spec.overhead, &AmountTexts::new())?))
+        let all = reserved.plus(&Self::of_amounts(&spec.overhead, &AmountTexts::new())?);
+        // Anybody may ask for more than there is, and a pod may name a node by itself. Such amounts would overflow sums.
+        let shares = all.gpu_shares.values().copied();
+        let counts = shares.chain([all.gpus, all.cpus.ceil()]);
+        if counts.max() > Some(MOST_DEVICES) || all.memory.ceil() > MOST_MEMORY_BYTES {
+            return Err("it reserves more than a node has".to_owned());
+        }
+        Ok(all)
     }
 
     fn of_container(container: &ContainerSpec) -> Result<Self, String> {
@@ -242,11 +255,15 @@ fn is_share(resource: &str) -> bool {
     }
 }
 
-/// Returns whether a resource of HAMi limits a container to a part of its GPUs.
+/// Returns whether a resource of HAMi, or of Intel's scheduler, limits a container to a part of its GPUs.
 fn is_part_of_gpu(resource: &String) -> bool {
     matches!(
         resource.as_str(),
-        "nvidia.com/gpucores" | "nvidia.com/gpumem" | "nvidia.com/gpumem-percentage"
+        "nvidia.com/gpucores"
+            | "nvidia.com/gpumem"
+            | "nvidia.com/gpumem-percentage"
+            | "gpu.intel.com/millicores"
+            | "gpu.intel.com/tiles"
     )
 }
 

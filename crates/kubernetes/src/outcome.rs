@@ -131,9 +131,21 @@ impl PodOutcome {
     ) -> Result<UnixTime, String> {
         if let Some(finish) = times
             .last_finish
-            .filter(|_| is_over(pod) || times.all_finished)
+            .filter(|_| times.all_finished || is_over(pod) && !times.has_unknown_end)
         {
             return Ok(finish);
+        }
+
+        // It had ended before it was deleted, which may be days later.
+        if is_over(pod) {
+            let disruption = true_condition(&pod.status.conditions, "DisruptionTarget");
+            let ended = disruption.map(|condition| transition(condition, now));
+            if let Some(at) = ended.transpose()?.flatten() {
+                return Ok(times.last_finish.map_or(at, |finish| finish.max(at)));
+            }
+            if removed.is_some() || self.first_start.is_none() {
+                return Ok(self.newest);
+            }
         }
 
         // No kubelet reported the end of the containers. The API server deletes a pod at the end of its grace period at the latest,
@@ -143,16 +155,6 @@ impl PodOutcome {
             let at = any_instant(metadata.deletion_timestamp.as_deref(), "deletionTimestamp")?;
             let at = at.unwrap_or(floor).min(now);
             return Ok(at.max(self.newest));
-        }
-
-        let conditions = &pod.status.conditions;
-        if let Some(disruption) = true_condition(conditions, "DisruptionTarget")
-            && let Some(at) = transition(disruption, now)?
-        {
-            return Ok(at);
-        }
-        if self.first_start.is_none() {
-            return Ok(self.newest);
         }
 
         let reason = pod.status.reason.as_deref().unwrap_or("no reason given");
@@ -179,6 +181,8 @@ struct ContainerTimes {
     last_finish: Option<UnixTime>,
     /// Whether each container has finished, and its status says when.
     all_finished: bool,
+    /// Whether a container runs, or has ended at a time that nobody knows.
+    has_unknown_end: bool,
 }
 
 impl ContainerTimes {
@@ -206,6 +210,8 @@ impl ContainerTimes {
 
             let finish = finished_at(container, now)?;
             times.all_finished &= finish.is_some();
+            let has_ended = container.state.terminated.is_some();
+            times.has_unknown_end |= running.is_some() || has_ended && finish.is_none();
             times.last_finish = times.last_finish.max(finish);
         }
 
@@ -280,7 +286,9 @@ fn end_state(pod: &PodObject, has_started: bool, was_deleted: bool) -> &'static 
     let reason = status.reason.as_deref().unwrap_or_default();
     let message = status.message.as_deref().unwrap_or_default();
     // A pod that outgrew its own limit of local storage is evicted, too: that is not the node's fault.
-    if reason == "Evicted" && message.contains("exceed") {
+    // Kubelets up to 1.25 say of a node without memory that a container "exceeds its request".
+    let is_of_node = message.starts_with("The node was low on");
+    if reason == "Evicted" && message.contains("exceed") && !is_of_node {
         return "FAILED";
     }
     if let Some(state) = known(REASONS, reason) {

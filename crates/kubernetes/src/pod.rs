@@ -40,6 +40,9 @@ const MAX_UID_BYTES: usize = 64;
 /// Digits of the uid behind a name that two pods have in one second.
 const SHOWN_UID_BYTES: usize = 8;
 
+/// Annotation of the object that stands for a kubelet's own pod.
+const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
 /// What is kept of a pod while the rest of the file is read.
 #[derive(Debug)]
 pub(crate) struct PodFacts {
@@ -89,7 +92,10 @@ impl PodFacts {
         let created = instant(creation, "creationTimestamp", options.now)?
             .ok_or("metadata.creationTimestamp is missing")?;
 
+        // The API server's mirror of a pod that a kubelet runs by itself may be younger than that pod.
+        let is_mirror = metadata.annotations.contains_key(MIRROR_ANNOTATION);
         let start = match held_since(pod, node.is_some(), created, options.now)? {
+            Some(start) if is_mirror => Some(start.max(created)),
             Some(start) => Some(not_before(start, created)?),
             None => None,
         };

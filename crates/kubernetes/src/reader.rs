@@ -48,6 +48,9 @@ const MAX_PODS: usize = 200_000;
 /// Maximum length of a message in a reason, in bytes.
 const MAX_MESSAGE_BYTES: usize = 200;
 
+/// Most texts that wait until the first object shows that the file is one of objects.
+const MOST_WAITING: usize = 1000;
+
 /// Iterator over the pods of one stream, with the lines on which they begin. An `Err` is the last item.
 pub struct ObjectReader<R> {
     scanner: ObjectScanner<R>,
@@ -158,6 +161,10 @@ impl<R: BufRead> ObjectReader<R> {
     }
 
     fn reject(&mut self, line: u64, reason: String, text: &str) {
+        // Before the first object they wait in memory.
+        if self.objects == 0 && self.ready.len() >= MOST_WAITING {
+            return;
+        }
         let reject = Reject::new(Some(line), reason, text);
         self.ready.push_back((line, Entry::Rejected(reject)));
     }
@@ -170,8 +177,8 @@ impl<R: BufRead> ObjectReader<R> {
         list_kind: Option<&str>,
     ) -> Result<(), (String, String)> {
         let head: ObjectHead = serde_json::from_slice(text)
-            .map_err(|error| (reason(&error, line), beginning(text)))?;
-        let event = watch_event(&head).map_err(|reason| (reason, beginning(text)))?;
+            .map_err(|error| (reason(&error, line), "an object".to_owned()))?;
+        let event = watch_event(&head).map_err(|reason| (reason, "an object".to_owned()))?;
         let is_wrapped = head.object.is_some() && head.event.is_some();
         let object = head.object.as_deref().filter(|_| is_wrapped);
         let object = object.unwrap_or(&head);

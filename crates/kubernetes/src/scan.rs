@@ -441,7 +441,12 @@ impl ScanState {
     }
 
     fn broken(&mut self, line: u64, reason: &str, is_text: bool) -> StreamPart {
-        let text = beginning(&self.text);
+        // A broken object may begin with a secret: only texts that are no object at all are shown.
+        let text = if is_text {
+            beginning(&self.text)
+        } else {
+            String::new()
+        };
         self.text.clear();
         StreamPart::Broken {
             line,

@@ -125,7 +125,8 @@ impl DeviceProbe {
         reading.profile = profile.name;
 
         let reads_texts = self.needs_texts(ticks, now);
-        if reads_texts {
+        // Until they are read, texts are asked for again: after a start, ifIndex may name other ports.
+        if reads_texts && self.texts_at.take().is_some() {
             // What was lost on the way once must not make requests small for ever.
             session.forget_size();
         }

@@ -48,9 +48,25 @@ impl<'r> CardRecords<'r> {
         for placement in &placements {
             of_nodes.entry(&placement.node).or_default().push(placement);
         }
+        // By card, when it was first seen in each of its places, in order.
+        let mut begins: BTreeMap<&str, Vec<UnixTime>> = BTreeMap::new();
+        for placement in &placements {
+            begins
+                .entry(&placement.card)
+                .or_default()
+                .push(placement.from);
+        }
+        let left_at = |placement: &CardPlacement| {
+            let begins = begins.get(placement.card.as_str())?;
+            begins.iter().copied().find(|from| *from > placement.from)
+        };
+
         let faults = events
             .into_iter()
-            .filter_map(|event| read_fault(viewer, of_nodes.get(event.texts[0].as_str())?, event))
+            .filter_map(|event| {
+                let of_node = of_nodes.get(event.texts[0].as_str())?;
+                read_fault(viewer, of_node, &left_at, event)
+            })
             .collect();
         Ok(Self {
             records,
@@ -199,13 +215,15 @@ impl<'r> CardRecords<'r> {
 fn read_fault(
     viewer: &Viewer,
     placements: &[&CardPlacement],
+    left_at: &dyn Fn(&CardPlacement) -> Option<UnixTime>,
     event: EventRecord,
 ) -> Option<ReadFault> {
     let [node, kind, labels, line] = event.texts;
     let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
     let label = |name: &str| labels.get(name).cloned();
     let at = event.at.whole_seconds();
-    let placement = placement_of(placements, label("uuid"), label("pci_bus_id"), at)?;
+    let named = (label("uuid"), label("pci_bus_id"));
+    let placement = placement_of(placements, left_at, named, at)?;
 
     let xid = label("xid").and_then(|xid| xid.parse::<u32>().ok());
     let known = xid.map(|xid| XidTable::shipped().get(xid));
@@ -244,8 +262,8 @@ fn read_fault(
 /// the kernel does.
 fn placement_of<'p>(
     placements: &[&'p CardPlacement],
-    uuid: Option<String>,
-    slot: Option<String>,
+    left_at: &dyn Fn(&CardPlacement) -> Option<UnixTime>,
+    (uuid, slot): (Option<String>, Option<String>),
     at: UnixTime,
 ) -> Option<&'p CardPlacement> {
     let is_it = |placement: &CardPlacement| match (&uuid, &slot) {
@@ -259,7 +277,9 @@ fn placement_of<'p>(
         .filter(|placement| is_it(placement));
     let began = here
         .clone()
-        .rfind(|placement| placement.from <= at + SLACK_SECONDS);
+        .rfind(|placement| placement.from <= at + SLACK_SECONDS)
+        // A card that was seen elsewhere since had left. One that fell off the bus was not seen, and has its later faults.
+        .filter(|placement| left_at(placement).is_none_or(|left| at <= left + SLACK_SECONDS));
     // Only a UUID tells that a card was there before it was first seen.
     began.or_else(|| here.next().filter(|_| uuid.is_some()))
 }
@@ -325,7 +345,12 @@ mod tests {
         ];
         let of = |uuid: Option<&str>, slot: Option<&str>, at: i64| {
             let [uuid, slot] = [uuid, slot].map(|one| one.map(str::to_owned));
-            let found = placement_of(&placements.each_ref(), uuid, slot, UnixTime(at));
+            // Card 1 was seen in its second slot at 9000.
+            let left_at = |placement: &CardPlacement| {
+                let has_left = placement.card == "1" && placement.from.0 == 1000;
+                has_left.then_some(UnixTime(9000))
+            };
+            let found = placement_of(&placements.each_ref(), &left_at, (uuid, slot), UnixTime(at));
             found.map(|one| (one.card.as_str(), one.from.0))
         };
         assert_eq!(of(Some("GPU-1"), Some("a"), 5000), Some(("1", 1000)));

@@ -1,7 +1,7 @@
 //! Follows cards: where exporters see them, and what they count.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_diagnosis::card::reading;
 use takt_jobs::{CardBook, CardChange, CardCounter, CardReadingKind, CardSighting};
@@ -22,6 +22,14 @@ const MOST_CHANGES_A_DAY: u32 = 50;
 
 /// Reasons of `takt_gpu_up` for which a card does not answer. The others concern the driver of all cards.
 const LOST_REASONS: [&str; 5] = ["lost", "reset_required", "hung", "not_enumerated", "error"];
+
+/// Reasons of `takt_gpu_up` for which the exporter speaks from memory: the driver shows no such card.
+const GONE_REASONS: [&str; 4] = [
+    "not_enumerated",
+    "driver_not_loaded",
+    "driver_mismatch",
+    "let_go",
+];
 
 /// Where a reading comes from.
 struct CardSource {
@@ -140,7 +148,8 @@ const SOURCES: &[CardSource] = &[
         name: "nvlink_errors",
         metric: "takt_gpu_nvlink_errors_total",
         adds_up: true,
-        ..COUNTER
+        // A sum of several counters, of which one may be missing in a look: the highest sum counts.
+        ..GAUGE
     },
     CardSource {
         name: reading::THERMAL,
@@ -404,7 +413,21 @@ fn sightings(
         })
         .collect();
 
-    let seen = newest("takt_gpu_info")?.into_iter().map(|one| {
+    // An exporter goes on naming cards that are gone, so that their loss is noticed. That is no sighting.
+    let place = |labels: &Labels| {
+        let label = |name| labels.get(name).unwrap_or_default().to_owned();
+        (label("node"), label("uuid"))
+    };
+    let gone: BTreeSet<(String, String)> = newest("takt_gpu_up")?
+        .iter()
+        .filter(|one| one.samples.last().is_some_and(|sample| sample.value == 0.0))
+        .filter(|one| GONE_REASONS.contains(&one.labels.get("reason").unwrap_or_default()))
+        .map(|one| place(&one.labels))
+        .collect();
+
+    let mut infos = newest("takt_gpu_info")?;
+    infos.retain(|one| !gone.contains(&place(&one.labels)));
+    let seen = infos.into_iter().map(|one| {
         let label = |name| one.labels.get(name).unwrap_or_default().to_owned();
         let at = one.samples.last().map(|sample| sample.at.whole_seconds());
         CardSighting {

@@ -162,7 +162,8 @@ fn request_more(period: &mut PastPeriod, factor: f64) -> ChangeEffect {
             next += 1;
             let shift = (uniform(u64::from(next), COPY_DRAW) * 2.0 - 1.0) * COPY_SHIFT_SECONDS;
             let mut copy = period.jobs[at].clone();
-            let eligible = (copy.job.eligible + shift as i64).min(to - 1).max(from);
+            // Beyond one end it comes in at the other, so that no crowd waits at either.
+            let eligible = from + (copy.job.eligible - from + shift as i64).rem_euclid(to - from);
             copy.job.eligible = eligible;
             copy.waits_from = eligible;
             copy.recorded = None;
@@ -268,11 +269,15 @@ impl PastPeriod {
         pairs
             .filter_map(|(one, replayed)| {
                 let (start, _) = one.recorded?;
+                if one.job.running.is_some() {
+                    return None;
+                }
                 Some(Waited {
                     partition: &one.job.partition,
                     size: size_of(&one.job),
                     recorded: (start - one.waits_from).max(0),
-                    replayed: (*replayed)?,
+                    // One that never starts has waited to the end at least.
+                    replayed: replayed.unwrap_or(self.to - one.waits_from),
                 })
             })
             .collect()

@@ -62,6 +62,10 @@ pub fn study_start(
         let Some(round) =
             starts_of_changes(cluster, &mut drawn, subject, changes, now, &mut goes_on)
         else {
+            // Without a whole round, the start alone is worth knowing.
+            if replayed.len() > 1 {
+                replayed.pop();
+            }
             break;
         };
         for (starts, start) in changed.iter_mut().zip(round) {

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Change of a mean wait below which nobody wins or loses, in seconds: the scheduler's own cycles take as long.
 const EQUAL_SECONDS: f64 = 60.0;
 
+/// Fewest pairs of replays from which somebody wins or loses.
+const LEAST_PAIRS: usize = 5;
+
 /// What the jobs of a row have in common.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -81,7 +84,7 @@ pub enum WaitTrend {
     Wins,
     /// They wait longer.
     Loses,
-    /// The interval contains no change.
+    /// The interval contains no change, or is of too few pairs.
     #[default]
     Same,
 }
@@ -99,6 +102,9 @@ pub struct WaitDifference {
     pub before: WaitFigures,
     /// After.
     pub after: WaitFigures,
+    /// Jobs that never start after the change, but do before. The waits are those of the others.
+    #[serde(default)]
+    pub lost_jobs: usize,
     /// Change of the mean wait, in seconds.
     pub mean_change_seconds: ChangeInterval,
     /// Who wins.
@@ -175,6 +181,10 @@ struct GroupTable {
     /// Groups of each job.
     of_job: Vec<[u32; 4]>,
     jobs: Vec<usize>,
+    /// Whether each job ran already when the period began.
+    ran: Vec<bool>,
+    /// Jobs of each group that never started, in the first replay.
+    lost: Vec<usize>,
     /// Figures of each group in each replay. `None` where none of its jobs started.
     figures: Vec<Vec<Option<WaitFigures>>>,
 }
@@ -219,14 +229,29 @@ impl GroupTable {
             names,
             of_job,
             jobs,
+            ran: period
+                .jobs
+                .iter()
+                .map(|one| one.job.running.is_some())
+                .collect(),
+            lost: vec![0; count],
             figures: vec![Vec::new(); count],
         }
     }
 
     fn add(&mut self, replay: &PastReplay) {
+        let is_first = self.figures[0].is_empty();
         let mut waits: Vec<Vec<i64>> = vec![Vec::new(); self.names.len()];
-        for (wait, groups) in replay.waits.iter().zip(&self.of_job) {
-            let Some(wait) = wait else { continue };
+        for ((wait, groups), ran) in replay.waits.iter().zip(&self.of_job).zip(&self.ran) {
+            let Some(wait) = wait else {
+                if is_first && !ran {
+                    self.lost[0] += 1;
+                    groups
+                        .iter()
+                        .for_each(|group| self.lost[*group as usize] += 1);
+                }
+                continue;
+            };
             waits[0].push(*wait);
             for group in groups {
                 waits[*group as usize].push(*wait);
@@ -269,7 +294,8 @@ fn differences(before: &GroupTable, after: &GroupTable) -> Vec<WaitDifference> {
             .zip(&after.figures[*then])
             .filter_map(|(before, after)| Some(((*before)?, (*after)?)))
             .collect();
-        if pairs.is_empty() {
+        let lost_jobs = after.lost[*then].saturating_sub(before.lost[at]);
+        if pairs.is_empty() && lost_jobs == 0 {
             continue;
         }
 
@@ -284,7 +310,12 @@ fn differences(before: &GroupTable, after: &GroupTable) -> Vec<WaitDifference> {
             before: middle(pairs.iter().map(|(before, _)| *before)),
             after: middle(pairs.iter().map(|(_, after)| *after)),
             mean_change_seconds: change,
-            trend: trend(change),
+            lost_jobs,
+            // Who can no longer run has not won, however short the others' waits are.
+            trend: match lost_jobs {
+                0 => trend(change, pairs.len()),
+                _ => WaitTrend::Loses,
+            },
         });
     }
     // Within a kind, the largest change first.
@@ -311,8 +342,10 @@ fn middle(figures: impl Iterator<Item = WaitFigures> + Clone) -> WaitFigures {
     }
 }
 
-fn trend(change: ChangeInterval) -> WaitTrend {
+fn trend(change: ChangeInterval, pairs: usize) -> WaitTrend {
     match () {
+        // The ends of an interval of a few pairs are its pairs.
+        () if pairs < LEAST_PAIRS => WaitTrend::Same,
         () if change.high < -EQUAL_SECONDS => WaitTrend::Wins,
         () if change.low > EQUAL_SECONDS => WaitTrend::Loses,
         () => WaitTrend::Same,

@@ -227,6 +227,9 @@ fn link(facts: &CardFacts) -> Option<CardFinding> {
     let narrowed = facts.changes.iter().rfind(|change| {
         change.reading == reading::LINK_WIDTH
             && change.before.is_some_and(|before| change.value < before)
+            // A card that is lost has no link, and another slot may have fewer lanes.
+            && change.value > 0.0
+            && change.value < most
             && facts.is_within(change.at, RECENT_DAYS)
     })?;
     let criterion = format!(

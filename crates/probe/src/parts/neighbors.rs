@@ -67,10 +67,11 @@ fn local_port(number: u32, local: &ColumnRows, ports: &KnownPorts) -> String {
     if let Some(name) = named.into_iter().find(|name| ports.has_name(name)) {
         return name.clone();
     }
+    // The number is no ifIndex on all devices, so it is a guess.
     let by_index = ports.name(number).map(str::to_owned);
-    by_index
-        .or(description)
+    description
         .or(id)
+        .or(by_index)
         .unwrap_or_else(|| format!("port {number}"))
 }
 

@@ -22,6 +22,9 @@ const NAMES: [&str; 2] = ["1.3.6.1.2.1.47.1.1.1.1.7", "1.3.6.1.2.1.47.1.1.1.1.2"
 /// `entPhySensorOperStatus`: the value is valid.
 const IS_OK: i64 = 1;
 
+/// Value from which on a number is a sign, in a sensor's own unit.
+const OUT_OF_RANGE: f64 = 1e9;
+
 /// The kinds of sensors by their index.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSensors(BTreeMap<Vec<u32>, SensorKind>);
@@ -111,7 +114,11 @@ fn readings<'r>(
         if status.is_some_and(|status| status != IS_OK) {
             return None;
         }
+        // RFC 3433: ±1,000,000,000 stand for values that the sensor cannot show.
         let value = values.get(index, 0)?.number()?;
+        if value.abs() >= OUT_OF_RANGE {
+            return None;
+        }
         Some(DeviceSensor {
             sensor: kind.name.clone(),
             quantity: kind.quantity,

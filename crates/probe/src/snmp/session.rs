@@ -297,8 +297,11 @@ impl Session {
         match error {
             SnmpError::Silent => {
                 self.silent += 1;
-                self.size.reduce();
-                self.fitting.reduce();
+                // A small question that was lost says nothing of the size of answers.
+                if is_bulk {
+                    self.size.reduce();
+                    self.fitting.reduce();
+                }
                 if self.silent >= MAX_SILENCE {
                     Err(error)
                 } else {

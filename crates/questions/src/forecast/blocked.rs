@@ -240,7 +240,12 @@ fn change_facts<'f>(
         None => Vec::new(),
     };
 
-    let ran = |run: &JobRun| run.start.zip(run.end).map(|(start, end)| end - start);
+    // One that failed at its begin says nothing of the time that the work takes.
+    let is_whole = |run: &JobRun| matches!(run.state.as_str(), "COMPLETED" | "TIMEOUT");
+    let ran = |run: &JobRun| {
+        let (start, end) = run.start.zip(run.end)?;
+        is_whole(run).then_some(end - start)
+    };
     Ok(ChangeFacts {
         ran_seconds: same_name.iter().filter_map(ran).collect(),
         partitions: others
@@ -510,11 +515,15 @@ struct LimitedBy {
 
 impl LimitedBy {
     fn of(reason: &str, run: &JobRun) -> Option<Self> {
-        let is_of_qos = reason.starts_with("QOS");
-        if !is_of_qos && !reason.starts_with("Assoc") && !reason.starts_with("MaxJobsPerAccount") {
+        // Limits for each account are a QOS's (MaxJobsPerAccount and the like), whatever their names begin with.
+        let is_of_qos =
+            reason.starts_with("QOS") || reason.starts_with("Max") && reason.contains("PerAccount");
+        // A limit for each job or node is met by this job alone.
+        let is_own = reason.contains("PerJob") || reason.contains("PerNode");
+        if is_own || !is_of_qos && !reason.starts_with("Assoc") {
             return None;
         }
-        let of_user = reason.contains("PerUser") || reason.contains("PU");
+        let of_user = reason.contains("PerUser");
         // A limit of an association is that of its account, or of the user in it.
         let of_account = !is_of_qos || reason.contains("PerAccount");
         let qos = run.qos.as_ref();

@@ -69,6 +69,10 @@ pub struct CardRun {
     pub held: [UnixTime; 2],
 }
 
+/// Faults of one kind that are read of a card and day. A job can write lines of its own kind without an end, and must not hide
+/// what the hardware did.
+const MOST_FAULTS_A_DAY: u32 = 5;
+
 /// Kinds of events that are faults of a card.
 const FAULT_KINDS: &str = "'xid', 'gpu_lost', 'gpu_init_failed'";
 
@@ -205,7 +209,10 @@ impl Records<'_> {
         let sql = format!(
             "SELECT * FROM (
                  SELECT epoch_ms(happened_at) AS happened, node, kind, labels, message FROM records.events
-                 WHERE kind IN ({FAULT_KINDS}) ORDER BY happened_at DESC LIMIT ?)
+                 WHERE kind IN ({FAULT_KINDS})
+                 QUALIFY row_number() OVER (PARTITION BY node, labels ->> 'pci_bus_id', labels ->> 'xid', happened_at::DATE
+                                            ORDER BY happened_at DESC) <= {MOST_FAULTS_A_DAY}
+                 ORDER BY happened_at DESC LIMIT ?)
              ORDER BY happened"
         );
         self.list(

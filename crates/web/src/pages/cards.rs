@@ -141,6 +141,7 @@ pub(super) fn section(visit: &Visit, uuid: &str) -> Result<Option<Value>, PageEr
                 slot => placement.slot,
                 from => placement.from,
                 to => placement.to,
+                seen => placement.seen,
                 lasted => words::duration(placement.seconds() as f64),
             }
         })
