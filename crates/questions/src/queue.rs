@@ -485,7 +485,7 @@ mod tests {
         };
         assert_eq!(of("long"), Ok(0));
         assert_eq!(of("short"), Ok(3));
-        let unknown = "the cluster lab has no partition gup; did you mean gpu?";
-        assert_eq!(of("gup"), Err(unknown.to_owned()));
+        let unknown = "the cluster lab has no partition gpuu; did you mean gpu?";
+        assert_eq!(of("gpuu"), Err(unknown.to_owned()));
     }
 }

@@ -151,14 +151,18 @@ fn a_pending_job_shows_what_blocks_it_and_what_starts_it_sooner() {
         }],
         ..BlockedAnswer::default()
     };
+    // The title comes before.
     let mut page = Page {
-        text: String::new(),
+        text: "Job 4711\nann\n\n".to_owned(),
         zone: TimeZone::UTC,
     };
     page.why(&pending(), Some(&blocked));
     assert_eq!(
         page.text,
         "\
+Job 4711
+ann
+
 It waits    the reason is not known yet
 Waits for   nodes that would do start no jobs: g02 (DOWN)
             1 running job has to end first: 4700 of bob\u{fffd} (about 15:10)

@@ -303,7 +303,7 @@ fn nonsense_gets_a_clear_answer() {
     let said = error(|asked| asked.month = Some("2020-01".into()));
     assert!(said.contains("no job of cluster lab"), "{said}");
     let said = error(|asked| asked.month = Some("2090-01".into()));
-    assert!(said.contains("still to come"), "{said}");
+    assert!(said.contains("has not begun"), "{said}");
 }
 
 /// Records alone name nodes, and what they held at the same time is their size.
