@@ -16,7 +16,7 @@ use jiff::{Timestamp, ToSpan};
 use past::PastRecords;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
-use takt_access::{Need, Owner, Viewer};
+use takt_access::{Need, Owner, Role, Viewer};
 use takt_accounting::Period;
 use takt_model::UnixTime;
 use takt_model::words::percent;
@@ -144,6 +144,9 @@ const MOST_USE_ERROR: f64 = 0.05;
 /// Longest time for replays, in seconds.
 const MOST_SECONDS: u64 = 120;
 
+/// The same for others than administrators and support.
+const MOST_SECONDS_OF_USER: u64 = 20;
+
 /// Most pairs of replays.
 const MOST_REPLAYS: u32 = 100;
 
@@ -198,7 +201,7 @@ impl WhatIfQuestion {
             words.push(applied(change, &mut changed)?);
         }
 
-        let clock = ReplayClock::start(self.seconds);
+        let clock = ReplayClock::start(self.seconds, viewer);
         let before = &past.period;
         let Some(replayed) = before.replay(0, &mut || clock.has_patience()) else {
             return Err(clock.error(before.jobs.len()));
@@ -282,13 +285,22 @@ impl WhatIfQuestion {
 struct ReplayClock {
     began: Instant,
     time: Duration,
+    /// Time for the first replays.
+    patience: Duration,
 }
 
 impl ReplayClock {
-    fn start(seconds: u64) -> Self {
+    fn start(seconds: u64, viewer: &Viewer) -> Self {
+        // A few users must not hold all places of questions for minutes.
+        let (most, patience) = match viewer.role() {
+            Role::Admin | Role::Support => (MOST_SECONDS, 3),
+            _ => (MOST_SECONDS_OF_USER, 1),
+        };
+        let time = Duration::from_secs(seconds.clamp(1, most));
         Self {
             began: Instant::now(),
-            time: Duration::from_secs(seconds.clamp(1, MOST_SECONDS)),
+            time,
+            patience: time * patience,
         }
     }
 
@@ -296,15 +308,15 @@ impl ReplayClock {
         self.began.elapsed() < self.time && !is_abandoned()
     }
 
-    /// The first replays, without which there is no answer, have three times the time.
+    /// The first replays, without which there is no answer, may have more time.
     fn has_patience(&self) -> bool {
-        self.began.elapsed() < self.time * 3 && !is_abandoned()
+        self.began.elapsed() < self.patience && !is_abandoned()
     }
 
     fn error(&self, jobs: usize) -> AnswerError {
         AnswerError::Input(format!(
             "{jobs} jobs could not be replayed within {} s: choose a shorter period, or more seconds (at most {MOST_SECONDS})",
-            self.time.as_secs() * 3
+            self.patience.as_secs()
         ))
     }
 }
