@@ -313,10 +313,12 @@ fn parse_uids(status: &str) -> Option<[u32; 4]> {
     Some([uids.next()?, uids.next()?, uids.next()?, uids.next()?])
 }
 
-/// Whether a link `/proc/PID/exe` leads to a `slurmstepd`, or to one that an update has replaced.
+/// Whether a link `/proc/PID/exe` leads to a `slurmstepd`, or to one that an update has replaced. Debian's has an ending:
+/// `slurmstepd-wlm`.
 fn is_stepd(program: &Path) -> bool {
     let name = program.file_name().and_then(OsStr::to_str);
-    name.is_some_and(|name| name.strip_suffix(" (deleted)").unwrap_or(name) == STEPD)
+    let ending = name.and_then(|name| name.strip_prefix(STEPD));
+    ending.is_some_and(|ending| ending.is_empty() || ending.starts_with(['-', ' ']))
 }
 
 fn parse_children(text: &str) -> Vec<u32> {
@@ -422,7 +424,8 @@ mod tests {
         let step = Some((JobKey::Slurm(4242), "step_0".to_owned()));
         for (program, status, expected) in [
             ("/usr/sbin/slurmstepd", root, step.clone()),
-            ("/opt/slurm/sbin/slurmstepd (deleted)", root, step),
+            ("/opt/slurm/sbin/slurmstepd (deleted)", root, step.clone()),
+            ("/usr/sbin/slurmstepd-wlm", root, step),
             // A link of this name to a program that runs as root for anybody.
             ("/usr/bin/passwd", "Uid:\t1000\t0\t0\t0\n", None),
             ("/usr/bin/sudo", root, None),
