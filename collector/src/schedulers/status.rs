@@ -154,6 +154,16 @@ impl PollError {
         move |source| Self::Shares { program, source }
     }
 
+    /// Returns whether this machine has no Slurm: no commands, or commands of a package that was never configured. Those look for
+    /// slurmctld in DNS, which has no such record; where Slurm is configured, or DNS does not answer, they say something else.
+    pub fn is_without_slurm(&self) -> bool {
+        match self {
+            Self::NoSlurm(_) => true,
+            Self::Unconfigured(text) => text.contains("res_nsearch error: Unknown host"),
+            _ => false,
+        }
+    }
+
     /// Returns the state after this error.
     pub fn state(&self) -> PollState {
         match self {

@@ -112,9 +112,9 @@ impl SlurmFollower {
         };
         match slurm_access(jobs).await {
             Ok(slurm) => Ok(Some(slurm)),
-            // No Slurm on this machine is an answer, and means that nothing is hidden. Commands without a
-            // configuration are none: an unreadable slurm.conf or a stopped slurmctld leaves them without one, too.
-            Err(PollError::NoSlurm(_)) => Ok(None),
+            // No Slurm on this machine is an answer, and means that nothing is hidden. An unreadable slurm.conf and a
+            // stopped slurmctld are none.
+            Err(error) if error.is_without_slurm() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -280,12 +280,17 @@ mod tests {
         let down = Some("echo 'Unable to contact slurm controller' >&2; exit 1");
         let unconfigured =
             Some("echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1");
+        let packaged = Some(
+            "echo 'scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host' >&2
+             echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+        );
         let unreadable =
             Some("echo 'scontrol: fatal: Unable to process configuration file' >&2; exit 1");
         let open = Some("echo 'PrivateData = none'");
         let private = Some("echo 'PrivateData = jobs'");
         for (scontrol, expected, what) in [
             (None, (Privacy::Open, false), "no Slurm"),
+            (packaged, (Privacy::Open, false), "commands alone"),
             (down, (Privacy::Private, true), "never known"),
             (unconfigured, (Privacy::Private, true), "slurmctld is down"),
             (unreadable, (Privacy::Private, true), "of slurm.conf"),
