@@ -1,6 +1,6 @@
 use super::*;
 use crate::input::{Closure, Running, SimulatedNode};
-use crate::{ChangeInterval, WaitGroup, WaitTrend, back_test, compare_periods};
+use crate::{ChangeInterval, WaitDifference, WaitGroup, WaitTrend, back_test, compare_periods};
 
 const HOUR: i64 = 3600;
 
@@ -229,9 +229,11 @@ fn who_wins_and_who_loses_is_told_with_an_interval() {
     assert_eq!(same.rows[0].mean_change_seconds, ChangeInterval::default());
     assert!(compare_periods(&before, &after, |_| false).is_none());
 
-    // Without its node the cluster starts nothing; the row of all jobs has no waits to compare.
+    // Without its node the cluster starts nothing: everybody loses, though no wait can be compared.
     PeriodChange::RemoveNodes(vec![0]).apply(&mut after);
     PeriodChange::RemoveNodes(vec![1]).apply(&mut after);
     let none = compare_periods(&before, &after, |pairs| pairs < 2).unwrap();
-    assert_eq!((none.lost_jobs, none.rows.len()), (10, 0));
+    assert_eq!((none.lost_jobs, none.rows.len()), (10, 6));
+    let has_lost = |row: &WaitDifference| row.lost_jobs > 0 && row.trend == WaitTrend::Loses;
+    assert!(none.rows.iter().all(has_lost));
 }
