@@ -206,6 +206,7 @@ mod tests {
         };
         tokio::join!(series.keep_writing(readings), sending);
 
+        series.store.flush();
         let now = Timestamp::from(SystemTime::now());
         let wanted = [Matcher::metric("takt_switch_port_up")];
         let later = Timestamp(now.0 + 60_000);

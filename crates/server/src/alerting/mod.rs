@@ -675,7 +675,9 @@ mod tests {
         );
         let mistake = load(&config.unwrap()).err().unwrap().to_string();
         assert!(
-            mistake.starts_with("[alerts]: receiver `operators`: cannot read /nonexistent: "),
+            mistake.starts_with(
+                "[alerts]: receiver `operators`, `api_url_file`: cannot read /nonexistent: "
+            ),
             "{mistake}"
         );
     }
