@@ -6,7 +6,7 @@
 use crate::context::ClusterContext;
 use crate::objects::{EventOf, JobObject, ObjectHead, OtherObject, PodObject, WorkloadObject};
 use crate::pod::{PodFacts, PodOptions};
-use crate::scan::{ObjectScanner, StreamPart, beginning};
+use crate::scan::{ObjectScanner, StreamPart};
 use serde::de::DeserializeOwned;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet, VecDeque};
