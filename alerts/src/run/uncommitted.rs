@@ -146,8 +146,10 @@ mod tests {
             ..row(1, "hot")
         };
 
-        let mut batch = Batch::default();
-        batch.events = (0..EVENTS_MAX + 7).map(event).collect();
+        let mut batch = Batch {
+            events: (0..EVENTS_MAX + 7).map(event).collect(),
+            ..Batch::default()
+        };
         batch.outbox.push(message(0, RowState::Queued));
         let sent = 1..=FINISHED_MAX + 3;
         batch

@@ -93,7 +93,10 @@ impl PodAmounts {
         let unrequested = limits
             .iter()
             .filter(|(name, _)| !requests.contains_key(*name));
-        let is_part = requests.keys().chain(limits.keys()).any(is_part_of_gpu);
+        let is_part = requests
+            .keys()
+            .chain(limits.keys())
+            .any(|name| is_part_of_gpu(name));
 
         for (name, amount) in requests.iter().chain(unrequested) {
             let parsed = || {
@@ -256,9 +259,9 @@ fn is_share(resource: &str) -> bool {
 }
 
 /// Returns whether a resource of HAMi, or of Intel's scheduler, limits a container to a part of its GPUs.
-fn is_part_of_gpu(resource: &String) -> bool {
+fn is_part_of_gpu(resource: &str) -> bool {
     matches!(
-        resource.as_str(),
+        resource,
         "nvidia.com/gpucores"
             | "nvidia.com/gpumem"
             | "nvidia.com/gpumem-percentage"

@@ -222,7 +222,7 @@ impl PastPeriod {
 
         // Another half of the draws, so that a late job is not a long one.
         let later = uniform(number, (1 << 32) | u64::from(draw)) * ORDER_JITTER_SECONDS;
-        job.eligible = job.eligible + later as i64;
+        job.eligible += later as i64;
         job
     }
 

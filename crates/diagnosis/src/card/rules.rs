@@ -277,7 +277,7 @@ fn warnings(facts: &CardFacts) -> Option<CardFinding> {
 }
 
 fn applications(facts: &CardFacts) -> Option<CardFinding> {
-    let faults = facts.faults.iter().filter(|fault| {
+    let mut faults = facts.faults.iter().filter(|fault| {
         fault.kind == FaultKind::Application && facts.is_within(fault.at, APPLICATION_DAYS)
     });
     // One user's broken program says nothing of the card, however many jobs run it.
@@ -295,7 +295,7 @@ fn applications(facts: &CardFacts) -> Option<CardFinding> {
     let action =
         "compare with other cards; memory faults of the card can look like errors of applications";
     faults
-        .last()
+        .next_back()
         .map(|last| finding(CardVerdict::Watch, last.at, criterion, TAKT, action))
 }
 
