@@ -452,13 +452,11 @@ mod tests {
     use takt_store::STALE;
     use tempfile::tempdir;
 
+    /// Metric, labels beyond the card's own, and value.
+    type TestReading<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
     /// A scrape of g1 with one card.
-    fn scrape(
-        store: &Store,
-        at: UnixTime,
-        serial: &str,
-        readings: &[(&str, &[(&str, &str)], f64)],
-    ) {
+    fn scrape(store: &Store, at: UnixTime, serial: &str, readings: &[TestReading<'_>]) {
         let uuid = format!("GPU-{serial}");
         let own = [("cluster", "lab"), ("node", "g1"), ("uuid", &uuid)];
         let slot = [
