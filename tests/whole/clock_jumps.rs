@@ -138,9 +138,15 @@ impl Machine {
             "SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) >= {from}000 AND epoch_ms(ts) < {to}000"
         );
         let read = || {
+            let asked = Instant::now();
             let run = self.takt.run(["sql", "--format", "json", &sql]);
-            let rows: Value = serde_json::from_str(&run.stdout).ok()?;
-            rows[0]["n"].as_i64()
+            let rows: Option<Value> = serde_json::from_str(&run.stdout).ok();
+            let count = rows.and_then(|rows| rows[0]["n"].as_i64());
+            if count.is_none() {
+                // The reason, if it goes on until the test fails.
+                eprintln!("takt sql after {:?}: {}", asked.elapsed(), run.stderr);
+            }
+            count
         };
 
         // The server may open the store anew.
