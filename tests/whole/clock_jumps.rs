@@ -2,7 +2,7 @@
 //! happens by its time.
 
 use crate::support::channels::Channel;
-use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with, wait_for};
+use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with, tail, wait_for};
 use crate::support::takt::Takt;
 use crate::support::target::{self, scrape_target};
 use crate::support::{need_file, or_skip};
@@ -144,7 +144,13 @@ impl Machine {
             let count = rows.and_then(|rows| rows[0]["n"].as_i64());
             if count.is_none() {
                 // The reason, if it goes on until the test fails.
-                eprintln!("takt sql after {:?}: {}", asked.elapsed(), run.stderr);
+                let log = fs::read_to_string(self.takt.directory().join("takt.log"));
+                eprintln!(
+                    "takt sql after {:?}: {}{}",
+                    asked.elapsed(),
+                    run.stderr,
+                    tail(&log.unwrap_or_default())
+                );
             }
             count
         };
