@@ -234,6 +234,7 @@ fn differences(answer: &WhatIfAnswer) -> Listing {
         Text("who"),
     ])
     .omitting(&["median", "median after", "p90", "p90 after"]);
+
     for row in &answer.rows {
         let change = row.mean_change_seconds;
         let who = match row.trend {
@@ -241,6 +242,7 @@ fn differences(answer: &WhatIfAnswer) -> Listing {
             WaitTrend::Loses => "loses",
             WaitTrend::Same => "",
         };
+
         listing.push(vec![
             row.by.name().to_owned(),
             row.name.clone(),
@@ -277,6 +279,7 @@ fn back_test(answer: &WhatIfAnswer) -> Listing {
         Text("used replayed"),
     ])
     .omitting(&["error median", "error p90", "used", "used replayed"]);
+
     let test = &answer.back_test;
     for row in [&test.all].into_iter().chain(&test.rows) {
         // Utilization is that of a partition, and stands in its first row.
@@ -285,6 +288,7 @@ fn back_test(answer: &WhatIfAnswer) -> Listing {
             .iter()
             .take_while(|other| !std::ptr::eq(*other, row))
             .any(|other| other.partition == row.partition);
+
         let uses: Option<&UseRow> = answer
             .back_test_use
             .iter()
@@ -296,6 +300,7 @@ fn back_test(answer: &WhatIfAnswer) -> Listing {
         } else {
             &row.partition
         };
+
         listing.push(vec![
             name.to_owned(),
             row.size.clone(),

@@ -22,6 +22,12 @@ use tokio::net::TcpListener;
 use tokio::task;
 use tokio::time;
 
+/// The channels of a configuration without mail.
+fn channels(config: &Config) -> Channels {
+    let nowhere = Path::new("/nonexistent");
+    Channels::build(config, &EmailConfig::default(), &Addresses::none(), nowhere).unwrap()
+}
+
 /// A store whose commits fail while `is_full` is true.
 #[derive(Default)]
 struct FailingStore {
@@ -151,13 +157,7 @@ async fn messages_are_sent_while_the_store_is_full() {
     let (server, mut received) = service(Verdict::Takes).await;
 
     let config = config(&server, "group_wait: 0s, group_interval: 1s");
-    let channels = Channels::build(
-        &config,
-        &EmailConfig::default(),
-        &Addresses::none(),
-        Path::new("/nonexistent"),
-    )
-    .unwrap();
+    let channels = channels(&config);
 
     let store = FailingStore::default();
     let is_full = Arc::clone(&store.is_full);
@@ -242,13 +242,7 @@ async fn stopping_waits_for_answers_without_turning() {
     );
 
     let config = Config::read("am.yml", &text).unwrap();
-    let channels = Channels::build(
-        &config,
-        &EmailConfig::default(),
-        &Addresses::none(),
-        Path::new("/nonexistent"),
-    )
-    .unwrap();
+    let channels = channels(&config);
 
     let store = FailingStore::default();
     let looks = Arc::clone(&store.looks);
@@ -293,13 +287,7 @@ async fn a_slow_rule_delays_no_other_group_and_no_event() {
     );
 
     let config = Config::read("am.yml", &text).unwrap();
-    let channels = Channels::build(
-        &config,
-        &EmailConfig::default(),
-        &Addresses::none(),
-        Path::new("/nonexistent"),
-    )
-    .unwrap();
+    let channels = channels(&config);
 
     let rules = "
 groups:

@@ -90,9 +90,15 @@ pub(super) fn budgets(
     let month_runs = assessed(ledgers.month)?;
     let year_runs = assessed(&of_year)?;
 
+    // A year is still open where its month is not, and neither says anything of a period that has ended.
+    let is_open = |books: &Books<'_>| books.periods().last().is_some_and(|one| has(one, now));
     let zone = ledgers.month.periods().last().map(Period::zone);
     let recent = match &zone {
-        Some(zone) if !config.budgets.is_empty() => recent_days(records, cluster, zone, now)?,
+        Some(zone)
+            if !config.budgets.is_empty() && (is_open(ledgers.month) || is_open(&of_year)) =>
+        {
+            recent_days(records, cluster, zone, now)?
+        }
         _ => Vec::new(),
     };
     let of_recent = books(records, cluster, &recent, ledgers.rates, None, now)?;
@@ -124,6 +130,12 @@ pub(super) fn budgets(
         }
     }
     Ok(used)
+}
+
+/// Whether the instant is in the period.
+fn has(period: &Period, at: Timestamp) -> bool {
+    let at = UnixTime::from(at);
+    period.from() <= at && at < period.to()
 }
 
 /// Days before today that tell the pace at which budgets are used.
@@ -185,11 +197,8 @@ impl BudgetLedger<'_> {
         is_money: bool,
         now: Timestamp,
     ) -> Option<RunOut> {
-        let period = self.books.periods().last()?;
+        let period = self.books.periods().last().filter(|one| has(one, now))?;
         let now = UnixTime::from(now);
-        if now < period.from() || period.to() <= now {
-            return None;
-        }
 
         // Who used nothing has days of nothing.
         let mut tallies = self.entry(recent).unwrap_or_default().periods;

@@ -140,8 +140,10 @@ impl Warning<'_> {
             over => format!("That is {} {unit} above the budget.", amount(-over)),
         };
 
-        let outlook = self.budget.outlook.as_deref();
-        let rest = outlook.map_or(rest.clone(), |outlook| format!("{rest} {outlook}"));
+        let rest = match &self.budget.outlook {
+            Some(outlook) => format!("{rest} {outlook}"),
+            None => rest,
+        };
         let text = format!(
             "On {cluster}, {}: {} {unit}.\n{rest}\n\nTakt sends this warning once at 50, 80 and 100 %. Takt does not stop jobs.\n",
             self.sentence(),

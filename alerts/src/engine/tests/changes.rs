@@ -338,14 +338,11 @@ fn alerts_of_removed_rules_end_in_history_and_messages() {
         takt.seconds(30);
         let sent_before = takt.sent(SLACK).len();
 
-        let config = Config::read("am.yml", ROUTES).unwrap();
-        let xids = XidTable::shipped().clone();
         if is_restarted {
-            let server = (*takt.engine.server).clone();
-            takt.engine = Engine::new(server, &[], &[], xids, config);
-            let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
-            takt.commit(&batch);
+            restart(&mut takt, &[]);
         } else {
+            let config = Config::read("am.yml", ROUTES).unwrap();
+            let xids = XidTable::shipped().clone();
             let batch = takt.engine.reload(&[], &[], xids, config, takt.now);
             takt.commit(&batch);
         }
@@ -427,13 +424,7 @@ groups:
     assert_eq!(late(&mut takt, [2.0, 2.0, 2.0]), [Firing]);
     assert_eq!(late(&mut takt, [0.0, 2.0, 2.0]), [Firing], "by two others");
 
-    let server = (*takt.engine.server).clone();
-    let file = RuleFile::read("r.yml", rules).unwrap();
-    let config = Config::read("am.yml", ROUTES).unwrap();
-    takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
-    let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
-    takt.commit(&batch);
-
+    restart(&mut takt, &[RuleFile::read("r.yml", rules).unwrap()]);
     assert_eq!(late(&mut takt, [0.0, 0.0, 2.0]), [Firing], "by the last");
     assert_eq!(late(&mut takt, [0.0, 0.0, 0.0]), [Firing, Resolved]);
 
@@ -459,6 +450,15 @@ groups:
     assert_eq!(late(&mut takt, [2.0, 2.0, 0.0]).last(), Some(&Resolved));
 }
 
+/// Starts another engine with these rules from what is stored.
+fn restart(takt: &mut Takt, rules: &[RuleFile]) {
+    let server = (*takt.engine.server).clone();
+    let config = Config::read("am.yml", ROUTES).unwrap();
+    takt.engine = Engine::new(server, rules, &[], XidTable::shipped().clone(), config);
+    let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
+    takt.commit(&batch);
+}
+
 /// An alert that was pending before a long outage is forgotten. Its stored state came back with the next start, and fired at
 /// once.
 #[test]
@@ -466,14 +466,8 @@ fn an_alert_that_was_pending_before_a_long_outage_stays_forgotten() {
     let rules =
         "groups: [{name: g, interval: 15s, rules: [{alert: Hot, expr: hot > 90, for: 10m}]}]";
     let mut takt = Takt::new();
-    let start = |takt: &mut Takt| {
-        let server = (*takt.engine.server).clone();
-        let file = RuleFile::read("r.yml", rules).unwrap();
-        let config = Config::read("am.yml", ROUTES).unwrap();
-        takt.engine = Engine::new(server, &[file], &[], XidTable::shipped().clone(), config);
-        let batch = takt.engine.restore(takt.disk.load().unwrap(), takt.now);
-        takt.commit(&batch);
-    };
+    let file = [RuleFile::read("r.yml", rules).unwrap()];
+    let start = |takt: &mut Takt| restart(takt, &file);
 
     start(&mut takt);
     takt.set("hot{node=\"g01\"}", 95.0);

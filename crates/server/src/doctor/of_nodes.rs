@@ -237,6 +237,7 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
     if facts.slurm_nodes.is_empty() {
         return Vec::new();
     }
+
     let report = |reading: &Reading| {
         let node = reading.node();
         let user = reading.label("user");
@@ -265,6 +266,7 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
+
     // The processes of such a job are in a job: `jobs.gpu_order` and `jobs.isolation` report it.
     let stray = stray_jobs(facts);
     let is_stray = |reading: &Reading| {
@@ -274,6 +276,7 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
                 && job.used.contains(reading.label("uuid"))
         })
     };
+
     facts
         .select("takt_gpu_process_without_job", |reading| {
             reading.value > 0.0 && !is_stray(reading)

@@ -65,11 +65,14 @@ impl Records<'_> {
              ORDER BY coalesce(eligible_time, submit_time), submit_time, {JOB_ORDER}
              LIMIT {most}"
         );
+
         let values = vec![
             cluster.to_owned().into(),
             micros(to).into(),
             micros(from).into(),
         ];
+
+        // Each row is passed on, so that a million of them are never held.
         self.list("read the past jobs", &sql, values, |row| {
             show(PastRun {
                 submit: row.time(0)?,

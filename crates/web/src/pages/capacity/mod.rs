@@ -159,12 +159,14 @@ fn chart(answer: &CapacityAnswer, resource: &str, unit: &str) -> Option<takt_dra
             Some((day.date.as_str(), row))
         })
         .collect();
+
     // All bars have the scale of the largest day, since nodes come and go.
     let most = rows
         .iter()
         .map(|(_, row)| row.reported)
         .max()
         .filter(|most| *most > 0)?;
+
     let marks: Vec<Bar> = rows
         .iter()
         .map(|(date, row)| {
@@ -186,6 +188,7 @@ fn chart(answer: &CapacityAnswer, resource: &str, unit: &str) -> Option<takt_dra
             }
         })
         .collect();
+
     Some(bars(
         &marks,
         most as f64,

@@ -130,12 +130,14 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
         Column::text("words", "In words").minor(),
         Column::text("forecast_words", "Forecast in words").minor(),
     ];
+
     let row = |one: &QueuedRun| {
         let run = &one.listed.run;
         let why = one.listed.waiting.as_ref();
         let reason = why.map_or("unknown", |why| why.reason.as_str());
         let forecast_words = one.listed.start_forecast.as_ref();
         let words = forecast_words.map_or("", |forecast| forecast.words.as_str());
+
         vec![
             job(run),
             Cell::count(one.place as u64),
@@ -152,6 +154,7 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
             Cell::text(words).class("wrap"),
         ]
     };
+
     let rows: Vec<_> = answer.pending.iter().map(row).collect();
     let caption = format!(
         "{} waiting jobs, by expected start, then by submission",

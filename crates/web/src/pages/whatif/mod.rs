@@ -122,6 +122,7 @@ fn differences(visit: &Visit, answer: &WhatIfAnswer) -> Result<Table, PageError>
         Column::number("high", "to").unit("h").minor(),
         Column::text("who", "Who"),
     ];
+
     let rows = answer.rows.iter().map(|row| {
         let change = row.mean_change_seconds;
         let who = match row.trend {
@@ -129,6 +130,7 @@ fn differences(visit: &Visit, answer: &WhatIfAnswer) -> Result<Table, PageError>
             WaitTrend::Loses => "waits longer",
             WaitTrend::Same => "",
         };
+
         vec![
             Cell::text(row.by.name()),
             Cell::text(&row.name),
@@ -145,6 +147,7 @@ fn differences(visit: &Visit, answer: &WhatIfAnswer) -> Result<Table, PageError>
             Cell::text(who),
         ]
     });
+
     let caption = "Waits before and after the change";
     Table::new(visit, "rows", caption, columns, rows.collect())
 }
@@ -162,6 +165,7 @@ fn back_test(visit: &Visit, answer: Option<&WhatIfAnswer>) -> Result<Table, Page
         Column::number("used", "Used"),
         Column::number("used_replayed", "replayed"),
     ];
+
     let test = answer.map(|answer| (&answer.back_test, &answer.back_test_use));
     let rows = test.into_iter().flat_map(|(test, uses)| {
         [&test.all].into_iter().chain(&test.rows).map(move |row| {
